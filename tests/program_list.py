@@ -8,19 +8,19 @@ from transcript_store.sources import PROGRAMS, KnownProgram
 
 DOCUMENT = Path(__file__).parent.parent / "docs/programs.md"
 HEAD = """\
-# Programs whose sessions are read
+# Supported programs
 
-Made by `python -m tests.program_list` from the table in `transcript_store/sources/_program_table.py`. `transcript-store programs` prints it;
-`transcript-store programs --json` prints it as JSON, with `schema` (`transcript-store/programs`) and `version` (1; it changes when a
-member is renamed or removed). Others may build on that.
+`python -m tests.program_list` makes this page from `transcript_store/sources/_program_table.py`. `transcript-store programs`
+prints the same table. `transcript-store programs --json` is for other programs: it has `schema` (`transcript-store/programs`) and
+`version` (1; it changes when a member is renamed or removed).
 
-The name of a program is that of its format: `import NAME`, `--format NAME`, and `export --to NAME` where a session can be resumed.
-[import.md](import.md) says what becomes of each line.
+A program's name is that of its format: use it in `import NAME`, `--format NAME`, and, if the program can resume a session,
+`export --to NAME`. [import.md](import.md) says what becomes of each line.
 
 ## Versions, and what is read
 
-"Not run" means: the reader is tested with files of others and with the sources that its tests name, not with sessions that the program
-wrote for us.
+"Not run": the reader is tested with published files and the sources that its tests name, not with sessions that we made with the
+program.
 
 | program | format | versions run | on | read | lost | resumed by |
 |---|---|---|---|---|---|---|
@@ -28,8 +28,8 @@ wrote for us.
 FOLDERS = """
 ## Where sessions are
 
-Folders stand below the home directory. `*` stands for a part of one name, and never begins with a dot. The variable names another folder.
-A site, or a program without a folder of its own, is named by its file.
+Folders are below the home directory. `*` matches a part of one name that does not start with a dot. The variable names another
+folder. For a site, or a program without its own folder, name the file.
 
 | format | folder | sessions | variable |
 |---|---|---|---|
@@ -37,13 +37,13 @@ A site, or a program without a folder of its own, is named by its file.
 RETENTION = """
 ## When a program deletes its sessions
 
-Of the others no such setting is known. The file stands below the program's first folder above.
+The other programs have no such setting that we know of. The file is below the program's first folder above.
 
-| format | if nothing is set, after | setting | file | the line that keeps them | |
+| format | default | setting | file | the line that keeps them | |
 |---|---|---|---|---|---|
 """
 FIXTURES = """
-## What holds each reader
+## Tests of each reader
 
 | format | tests |
 |---|---|

@@ -93,7 +93,7 @@ def test_what_a_refused_write_left_is_cut_back_at_once(how: str) -> None:
     assert messages(disk.another_process()) == [*SAID, SAID[0]]
 
 
-def test_what_cannot_be_cut_back_is_not_said_to_be_gone() -> None:
+def test_a_failed_cut_is_not_reported_as_done() -> None:
     """P7: the disk takes a part of a line, and then neither the rest nor its removal: nothing more is written behind it."""
     disk = a_conversation()
     with opened(disk) as store:

@@ -1,4 +1,4 @@
-"""The benchmark measures what it says: each driver does the work, failures are told as such, and nothing is left behind."""
+"""The benchmark measures what it claims: each driver does the work, failures are reported, and nothing is left."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_what_a_driver_cannot_do_is_an_error(tmp_path: Path) -> None:
             process.ready()
 
 
-def test_who_takes_too_long_is_ended(tmp_path: Path) -> None:
+def test_a_driver_over_its_time_is_ended(tmp_path: Path) -> None:
     """Its answer is not taken for that to the next question: there is none."""
     with Process(Path(sys.executable), "limit:Write", tmp_path / "folder") as process:
         process.ready()
@@ -146,7 +146,7 @@ def test_a_plot_is_the_same_each_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_who_cannot_be_installed_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_environment_is_an_error_and_is_removed(tmp_path: Path) -> None:
     """An environment that could not be made is an error with a reason, and not there the next time."""
     with pytest.raises(NotInstallableError, match="no-such-folder"):
         interpreter(tmp_path, ("./no-such-folder",))

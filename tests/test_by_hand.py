@@ -1,4 +1,4 @@
-"""A line that somebody appended by hand, and one that was damaged: what is told, and what can be done.
+"""A line appended by hand, and a damaged line: the error, and what can be done.
 
 The incident: `echo '{"role": …}' >> transcript.jsonl` was cut as a torn tail by the next load, and `verify` stated that a crash had left
 "the beginning of a message that was never acknowledged". The same was said of one flipped bit in the last record that was synced.
@@ -63,8 +63,8 @@ def test_a_line_that_a_person_appended_is_refused_and_can_be_taken(chat: Path, l
         b"\0" * 100 + b"\n",
     ],
 )
-def test_what_a_crash_may_leave_is_cut_and_kept(chat: Path, tail: bytes) -> None:
-    """P8: what begins or ends as a record of ours, is no object, or ends anywhere is a torn tail.
+def test_a_torn_tail_is_cut_and_quarantined(chat: Path, tail: bytes) -> None:
+    """P8: lines that begin or end as a record of ours, are no object, or end anywhere are a torn tail.
 
     The one that ends so has bytes of an older block in its first member. The enumeration of power cuts found it.
     """

@@ -1,4 +1,4 @@
-"""The everyday road stays short: the calls that a program makes all day walk through so many functions of ours, and no more.
+"""The everyday calls run a bounded number of our functions.
 
 These bounds do not depend on the machine. Turns, sealing, redaction and places had each put a door in the way of an append, and no
 clock on a busy machine had shown it. What makes a way shorter sets its bound anew.

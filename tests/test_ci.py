@@ -66,7 +66,7 @@ def choose(changed: dict[str, set[str] | None], seconds: float = 10_000.0) -> An
     return chosen.choose([NEAR, FAR, BROWSER], {**NOTHING, **changed}, seconds, TOP)
 
 
-def test_what_a_change_comes_near_runs_whole_and_of_the_rest_a_share() -> None:
+def test_proofs_near_a_change_run_fully_and_others_in_part() -> None:
     """A module that it runs has changed. What needs a browser waits for a change of its own folders."""
     assert choose({"proofs": {LOG}, "browser": {LOG}}).shares == {NEAR.id: 1, FAR.id: chosen.REST, BROWSER.id: 0}
     assert choose({"browser": {VIEW}}).shares == {NEAR.id: chosen.REST, FAR.id: chosen.REST, BROWSER.id: 1}

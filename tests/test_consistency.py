@@ -138,7 +138,7 @@ def test_it_is_kept_for_as_long_as_the_generation_is(ours: Path, go_on: Callable
     assert_noticed(ours, 0, "rewritten")
 
 
-def test_what_was_kept_goes_with_the_next_deletion(ours: Path) -> None:
+def test_a_kept_end_is_removed_with_the_next_deletion(ours: Path) -> None:
     """It does not pile up, and the head of what was deleted for a secret in it does not stay for ever."""
     delete(ours, 1)
     assert '"replaced"' in (ours / "metadata.json").read_text()

@@ -1,4 +1,4 @@
-"""A copy holds what the disk holds.  P12.
+"""A copy holds what is on the disk.  P12.
 
 A reader takes no lock and may be shown what its writer has written and not synced, or was told is not stored. That is its
 right: but a fork of such a message, or a snapshot, would keep for good what the original loses. So whatever copies syncs
@@ -127,7 +127,7 @@ def test_a_sync_that_is_refused_to_a_reader_is_said() -> None:
         assert reader.get_messages()[0] == ONE
 
 
-def test_what_nobody_can_write_on_needs_no_sync() -> None:
+def test_a_read_only_file_system_needs_no_sync() -> None:
     """A read-only file system (squashfs) does not know how to sync."""
     disk = SimulatedFileSystem()
     with library_on(disk).create(id=ID, messages=[ONE]) as writer:

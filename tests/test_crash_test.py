@@ -275,7 +275,7 @@ def test_a_store_that_loses_is_told() -> None:
         crash_test(undoes, model=model)
 
 
-def test_mistakes_of_whoever_calls_it() -> None:
+def test_wrong_arguments_raise() -> None:
     """Each is told at once; none passes in silence."""
 
     async def asynchronous(store: ConversationStore, tools: Any, model: Any) -> None:

@@ -1,4 +1,4 @@
-"""What is opened is closed: whatever number it got, whatever else fails, and whoever else has it.
+"""Every descriptor is closed, whatever its number and whatever else fails.
 
 The incident is what a run of mutants asked (tests/mutants): nothing noticed a descriptor 0 that was taken for none, a close that
 hid the error before it, or a lock that ended only with the last process that had inherited it.
@@ -244,7 +244,7 @@ def test_a_lock_ends_with_its_writer_though_a_child_has_the_descriptor(tmp_path:
             os.waitpid(child, 0)
 
 
-def test_who_is_refused_a_lock_has_nothing_open():
+def test_a_refused_lock_leaves_no_open_file():
     """P11: a library that is polled for a conversation somebody writes to does not run out of descriptors."""
     disk = SimulatedFileSystem()
     library = ConversationLibrary("/chats", file_system=disk)

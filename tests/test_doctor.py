@@ -1,4 +1,4 @@
-"""``doctor``: what a place gives, tried and not assumed. A place that breaks a promise is named, and so is the promise.
+"""``doctor`` tests a directory instead of assuming. It names what breaks a promise, and the promise.
 
 On real file systems: tests/crash/test_doctor_on_volumes.py.
 """

@@ -1,4 +1,4 @@
-"""What the documents say of the code is held against the code."""
+"""The documents agree with the code."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_an_agent_that_compacts_is_killed_at_every_call(tmp_path: Path) -> None:
     assert stopped.returncode == 0
 
 
-def test_what_they_leave_is_ordinary(tmp_path: Path) -> None:
+def test_the_examples_leave_ordinary_jsonl(tmp_path: Path) -> None:
     """P14: a line is JSON, whoever reads it."""
     start("tools.py", tmp_path)
     lines = (tmp_path / "chat/transcript.jsonl").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""What ``verify`` says of each damaged place is what whoever opens the file there finds, and ``load`` says the same.
+"""``verify`` reports the same damage that ``load`` and readers find.
 
 The incident: a mutant of the reader of damage counted lines wrongly behind a blank one, and no test noticed, because each
 looked at the first finding alone. A person goes by the second one too, and by the words.

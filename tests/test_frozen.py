@@ -37,7 +37,7 @@ def begun(
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 8 * 2**20])
-def test_what_is_held_is_the_state(cache_bytes: int) -> None:
+def test_frozen_reads_one_state(cache_bytes: int) -> None:
     """The same metadata, records, position and first metadata, from the cache or from the file."""
     with begun(USER, REPLY, cache_bytes=cache_bytes) as store:
         store.append_event({"n": 1})

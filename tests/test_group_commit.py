@@ -159,7 +159,7 @@ def test_a_full_disk_refuses_only_what_does_not_fit(tmp_path):
     assert sorted(message["n"] for message in calls.stored(tmp_path / "c")[1:]) == [0, 1, 2, 3]
 
 
-def test_who_is_refused_alone_is_not_tried_again(tmp_path):
+def test_a_refused_single_append_is_not_retried(tmp_path):
     """P7: the only member of a group hears at once that the disk is full."""
     calls = Calls(tmp_path / "c")
     calls.wait("refused", lambda: calls.store.append_message({"n": "refused"}))
@@ -490,7 +490,7 @@ def test_a_call_behind_the_leader_of_a_group_joins_the_next_group(tmp_path):
     assert [message["n"] for message in calls.stored(tmp_path / "c")] == ["first", "second", "third"]
 
 
-def test_nobody_overtakes_a_group_that_waits(tmp_path):
+def test_a_new_caller_joins_the_waiting_group(tmp_path):
     """P22: between two leaders nobody is at work for a moment; whoever comes then joins those who wait."""
     with ConversationStore(tmp_path / "c") as store:
         store.initialize()

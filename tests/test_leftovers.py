@@ -1,4 +1,4 @@
-"""What killed processes and other programs leave in a conversation's folder: swept, told or left out, but never mistaken.
+"""Leftovers of killed processes and other programs in a conversation's folder: removed or reported, never misread.
 
 The incident: mutants that swept nothing, kept too much or said too little of it passed every plain test.
 """
@@ -145,7 +145,7 @@ def test_temporaries_are_swept_wherever_they_are() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_what_a_restored_backup_leaves_behind_it_is_kept(number: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_archived_generations_of_a_restored_backup_are_kept(number: int, caplog: pytest.LogCaptureFixture) -> None:
     """P4, P8: a backup of generation 1 is put back, and the archive has another generation 1, or one that came after it.
 
     Nothing else may have those messages: they go to quarantine, byte for byte, and that is said.

@@ -1,4 +1,4 @@
-"""What is read of a transcript was verified before. So what does not verify now is told as what it is.
+"""Lines in memory were verified before. So a line that no longer verifies is reported as damage since then.
 
 LevelDB's log reader would have these branches reviewed one by one; each has a story here: a disk that lies once, a program that
 knows the format and writes something else, a record that stands where no append put it.
@@ -175,7 +175,7 @@ def test_what_was_verified_once_is_not_hashed_line_by_line_again(
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "random"])
-def test_nobody_knows_the_key_of_a_sum(seed: str) -> None:
+def test_the_key_of_a_sum_differs_per_process(seed: str) -> None:
     """L1: also where PYTHONHASHSEED fixes how Python hashes, the sums of two processes differ, so an edit can't aim at one."""
     code = "from transcript_store._os.checksum import checksum; print(checksum(b'a' * 9) == checksum(bytearray(b'a' * 9)), checksum(b'a' * 9))"
     printed = [

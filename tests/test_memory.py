@@ -1,4 +1,4 @@
-"""What a conversation takes of memory does not grow with its length: the cache has a bound, and all else is read in pieces.
+"""Memory does not grow with a conversation's length: the cache is bounded, and the rest is read in chunks.
 
 Version 0.1 kept the whole transcript. Measured are Python's own allocations (tracemalloc), above those of an empty conversation;
 what a whole process takes is in test_long_conversations.

@@ -1,4 +1,4 @@
-"""What a message may be: what comes back equal, or is refused before a byte is written.
+"""Which values a message may hold: those that come back equal; others are refused before a byte is written.
 
 The fast JSON encoders are helpful where a store must not be: they turn NaN into null, a tuple into a list, an Enum into
 its value, a UUID into text, and a Fragment into whatever bytes it holds. A peer stored ``{"id": uuid4()}`` that way and

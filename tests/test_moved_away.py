@@ -1,4 +1,4 @@
-"""A folder that goes, or is another one, between two calls of ours: whoever meets that looks again, or says so.
+"""A folder that is moved or replaced between two calls: the next call notices.
 
 The incident: no plain test ran the lines that notice it, so a mutant of any of them passed. ``rm -r``, ``mv`` and a restored
 backup ask nobody for a lock, so each moment is tried here.

@@ -1,4 +1,4 @@
-"""A store of snapshots that somebody else wrote: in a database, with public names alone.
+"""A snapshot store by a user: in a database, with public names only.
 
 Incident: line S10 of the contract (what a listing tells, and in which order) could only be kept with ``summarize``, ``newest_first`` and
 the removal of media from a size, all of them private. Whoever wrote a store had to copy them.

@@ -1,4 +1,4 @@
-"""Which records of a damaged file are whole, place by place: what ``verify``, ``salvage`` and ``repair`` all go by.
+"""Which records of a damaged file are whole: the shared answer of ``verify``, ``salvage`` and ``repair``.
 
 The file is read in pieces. So each case is read in pieces of every size too: a token, a record or a copy may lie across two of
 them, and a mutant that forgets the second piece is right about every small file.

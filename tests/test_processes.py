@@ -685,7 +685,7 @@ def _void_leftover(directory: Path) -> None:
 @pytest.mark.parametrize("operation", ["load", "load to read", "load_or_initialize", "exists", "verify"])
 @pytest.mark.parametrize("leftover", [False, True])
 @pytest.mark.parametrize("stays", [False, True])
-def test_somebody_creates_the_conversation_between_any_two_calls(scratch, operation, leftover, stays):
+def test_another_process_creates_the_conversation_between_any_two_calls(scratch, operation, leftover, stays):
     """P13: whenever another process creates the conversation, one that opens it meanwhile finds nothing, the lock, or all
     of it; a conversation in the making is never called damaged.
     """

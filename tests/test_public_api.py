@@ -1,4 +1,4 @@
-"""What a friend of the store needs, anybody has: the position, the state of one moment, a restore, the end.
+"""Users can do what our own clients do: position, state at one time, restore, close callbacks.
 
 The incident: version 0.1 had four back doors (``_state``, ``_restore``, ``_before_close``, ``_max_line_bytes``). The chat
 clients and the snapshots used them, and nobody outside could write a client or an adapter as good as ours, although
@@ -74,7 +74,7 @@ def test_an_append_says_behind_what_it_stands(tmp_path):
         assert hashes[0] == before
 
 
-def test_whoever_appends_between_is_noticed_by_the_append_alone():
+def test_an_append_detects_another_threads_append():
     """Eight threads append; each append knows whether it stands directly behind the position that its thread saw."""
     with begun() as store:
         barrier = threading.Barrier(8)

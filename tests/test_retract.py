@@ -1,4 +1,4 @@
-"""Taking back: a record says that the last messages do not count. Whoever reads messages leaves them out; nothing is removed."""
+"""Retractions: a record says that the last messages do not count. Readers skip them; nothing is removed."""
 
 from __future__ import annotations
 
@@ -398,7 +398,7 @@ def forged(path: Path, *members: bytes, requires: Any = RETRACT) -> None:
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-def test_what_has_not_the_form_of_a_retraction_takes_nothing_back(tmp_path, value):
+def test_a_malformed_retraction_retracts_nothing(tmp_path, value):
     """One form counts: it names records before it, from a smaller number to a greater one. Anything else is passed over."""
     forged(tmp_path / "c", b'"retracts":' + value)
     with ConversationStore(tmp_path / "c") as store:
@@ -652,7 +652,7 @@ def test_each_of_many_that_are_retracted_one_by_one_costs_the_same(tmp_path):
 
 
 @for_each("seed", range(30))
-def test_what_is_left_out_of_a_stretch_is_what_is_retracted(seed):
+def test_only_retracted_messages_are_left_out_of_a_range(seed):
     """Whoever decodes a stretch together leaves out the same records as whoever asks of each, wherever the ranges begin and end."""
     chance = random.Random(seed)
     taken_back = TakenBack()

@@ -122,7 +122,7 @@ def test_everybody_has_a_turn(scratch):
     assert numbers_of(directory) == {number: list(range(60)) for number in range(3)}
 
 
-def test_who_holds_the_lock_keeps_the_others_waiting_ten_seconds(scratch):
+def test_a_call_waits_ten_seconds_for_a_held_lock(scratch):
     """P11: a turn waits for ten seconds, or as long as was asked for, and the error names the holder; then it goes on behind it."""
 
     class Patient(PosixFileSystem):
@@ -305,7 +305,7 @@ def test_only_a_bool_says_whether_the_lock_is_held(scratch, option):
             ConversationStore(scratch, **{option: other})  # type: ignore[arg-type]
 
 
-def test_who_is_kept_out_is_told_of_turns(scratch):
+def test_a_locked_error_mentions_shared_writers(scratch):
     """And whoever calls a store within its own block is told of the block."""
     directory = conversation(scratch / "c")
     with ConversationStore(directory) as holder:

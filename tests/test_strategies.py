@@ -1,4 +1,4 @@
-"""The public strategies: what they draw is what they say, and a failing test ends with the smallest of it.
+"""The public strategies draw what they say, and a failing test ends with the smallest example.
 
 A user's test is as good as its counterexamples. So this says how far each of them shrinks.
 """
@@ -60,7 +60,7 @@ def test_importing_the_kit_does_not_need_hypothesis() -> None:
 
 
 @pytest.mark.parametrize("module", ["strategies", "machines", "profiles"])
-def test_whoever_has_not_got_hypothesis_is_told_what_to_install(module: str) -> None:
+def test_without_hypothesis_the_error_says_what_to_install(module: str) -> None:
     program = f"import sys; sys.modules['hypothesis'] = None; import transcript_store.testing.{module}"
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
     assert install_command("testing") in done.stderr.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""What a create or a fork leaves that is killed before its commit, and who sweeps it.
+"""Leftovers of a create or a fork that was killed before its commit, and who removes them.
 
 The incident: a fork of a long conversation was killed, its folder was no conversation yet, so no list showed it, no delete took it, and
 its temporary kept its size for ever. Now a create in a library holds a note, ``.new-<id>``, locked; a note whose lock is free
@@ -113,7 +113,7 @@ def test_what_a_killed_create_left_is_swept_by_the_next_change(make: Callable[[C
 @pytest.mark.sampled(every=4)
 @CREATES
 @pytest.mark.parametrize("other", [sweep, create, fork])
-def test_nobody_sweeps_what_is_being_made(
+def test_a_sweep_leaves_unfinished_creates_alone(
     make: Callable[[ConversationLibrary], object], other: Callable[[ConversationLibrary], object]
 ) -> None:
     """P11, P13: whatever another process changes between any two calls of a create, it neither disturbs it nor fails."""

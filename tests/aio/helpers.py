@@ -1,4 +1,4 @@
-"""The event loops that tests run on, and a conversation whose disk waits, so that tasks stand in line behind it."""
+"""Event loops for the tests, and a conversation whose disk waits, so that tasks queue up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What many tasks append at the same time is one write and one sync, and none of them can tell but by the clock.
+"""Appends of many tasks at the same time share one write and one sync; otherwise each looks like a separate call.
 
 A sync waits at a gate until as many tasks stand in line as a test wants, so what is stored together is no accident.
 """

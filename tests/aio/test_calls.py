@@ -1,4 +1,4 @@
-"""The calls, their arguments, results and errors are those of the doors that are not awaited; and nobody pays who does not ask for them."""
+"""The async calls have the arguments, results and errors of the sync ones, and the package imports them only on use."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def in_a_process_of_its_own(program: str) -> str:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
 
-def test_nobody_pays_who_does_not_ask():
+def test_the_package_imports_no_anyio():
     """The package and its doors import neither anyio nor what it needs."""
     doors = "conversation, errors, library, maintenance, snapshots, messages"
     program = f"import sys, transcript_store\nfrom transcript_store import {doors}\nprint({{'anyio', 'trio', 'asyncio'}} & set(sys.modules))"

@@ -1,4 +1,4 @@
-"""Power cuts and SIGKILL while many tasks append: what a task was told is stored is there, and a call is there whole or not at all."""
+"""Power cuts and SIGKILL while many tasks append: an acknowledged call is stored, and each call completely or not at all."""
 
 from __future__ import annotations
 

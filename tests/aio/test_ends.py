@@ -1,4 +1,4 @@
-"""How it ends: a close, a fork, an event loop or an interpreter that ends, in the middle of what is under way."""
+"""A close, a fork, or the end of an event loop or interpreter while calls are running."""
 
 from __future__ import annotations
 

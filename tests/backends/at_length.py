@@ -37,7 +37,7 @@ class Storm:
         return run(self.world, scripts, self._choose, faults=1 << 30)
 
     def _choose(self, options: int) -> int:
-        """Mostly who goes on; else anything there is, most of which goes wrong."""
+        """Usually which session continues; otherwise any event, most of which are faults."""
         what = self._random.random()
         if what < UNEVEN:
             return self._random.randrange(options)

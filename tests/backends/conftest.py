@@ -12,7 +12,7 @@ from transcript_store.testing import SimulatedBackend, SimulatedObjectStore
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """One server for all tests; whoever kills it starts it again."""
+    """One server for all tests; a test that kills it starts it again."""
     if programs() is None:
         pytest.skip("needs PostgreSQL: apt-get install postgresql")
     with PostgresServer() as server:

@@ -1,4 +1,4 @@
-"""What writers of one conversation were told, and whether it is true: the judge of storms on real servers.
+"""The judge of storms on real servers: were the answers that the writers of one conversation got true?
 
 A writer says in one line each what it was told, after it was told. Run as a module, this is such a writer:
 ``python -m tests.backends.judging URL ID NAME`` takes the conversation over again and again, and appends, until it is killed.
@@ -39,7 +39,7 @@ class Waits:
 def placed(
     place: Backend, id: str | None = None, *, sleep: Callable[[float], object] | None = None, **options: Any
 ) -> BackendConversation:
-    """A conversation that whoever loads it takes over; a new one without an id."""
+    """A conversation that each load takes over; a new one without an id."""
     machine: Any = None if sleep is None else Waits(sleep)
     return BackendConversation(place, id or str(uuid4()), take_over=True, file_system=machine, **options)
 
@@ -55,7 +55,7 @@ class Verdict(NamedTuple):
 
 
 def writes(place: Backend, id: str, name: str) -> None:
-    """Take over, append some, and again, saying what is told."""
+    """Take over, append some, and repeat, reporting each answer."""
     random = Random(name)
     log = placed(place, id, holder=name, waits_seconds=WAITS_SECONDS)
     count = 0

@@ -1,4 +1,4 @@
-"""A server on this machine that stands before an object store, and does to requests what networks do; or that answers by itself."""
+"""A local server in front of an object store that disturbs requests as networks do, or answers by itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Fate(Enum):
 
 
 class Answer(NamedTuple):
-    """What a server says in the place of the true answer."""
+    """A server's answer that replaces the true one."""
 
     status: int
     body: str = ""

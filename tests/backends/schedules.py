@@ -1,4 +1,4 @@
-"""Sessions on one place, and who of them goes on when: each is a greenlet that stops before each request of the place.
+"""Sessions on one backend in a given order: each is a greenlet that stops before each of its requests.
 
 A schedule is a list of choices: who goes on, and what becomes of its request; or which late request lands now. ``every`` goes through all
 schedules that there are, ``at_random`` draws some. ``World.judge`` says what must hold at the end of each.
@@ -38,7 +38,7 @@ class Claimed(NamedTuple):
 
 
 class World:
-    """One place, what the sessions on it were told, and the clock."""
+    """One backend, the answers that its sessions got, and the clock."""
 
     def __init__(self, place: SimulatedBackend, *, pack_each: int = 1000) -> None:
         self.place = place
@@ -140,7 +140,7 @@ def texts(conversation: BackendConversation | ConversationStore) -> list[str]:
 
 
 class Actor:
-    """A session with a script, and what it notes of what it is told."""
+    """A session with a script; it records the answers that it gets."""
 
     def __init__(self, world: World, name: str, *, attempts: int = 2, **options: Any) -> None:
         self.world, self.name = world, name
@@ -203,7 +203,7 @@ Scripts = Sequence[Callable[[], object]]
 
 
 class Judged(Protocol):
-    """A place, and what must hold on it when all scripts are at their ends."""
+    """A backend, and the rules that must hold when all scripts have ended."""
 
     place: SimulatedBackend
 
@@ -307,7 +307,9 @@ def every(
 def at_random(
     make: Callable[[], tuple[Judged, Scripts]], *, seeds: Sequence[int], faults: int, calm: float = 0.0
 ) -> Iterator[int]:
-    """Run one schedule for each seed. So large a part of the choices, ``calm``, is among the first three: who goes on, with nothing wrong."""
+    """Run one schedule for each seed. ``calm`` is the share of choices among the first three: which session continues,
+    without a fault.
+    """
     for seed in seeds:
         random = Random(seed)
         world, scripts = make()

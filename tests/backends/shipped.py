@@ -46,7 +46,7 @@ def with_a_history(key: bytes | None = None) -> SimulatedFileSystem:
 
 
 def files_in(disk: SimulatedFileSystem, folder: str, *, quarantine: bool = False) -> dict[str, bytes]:
-    """What stands in a folder, by its name there, without the lock, which says who holds it."""
+    """The files of a folder by name, without the lock, which names its holder."""
     return {
         name: content
         for path, content in disk.tree().items()
@@ -64,14 +64,14 @@ def shipped(disk: SimulatedFileSystem, place: SimulatedBackend, **options: Any) 
 
 
 def back(place: SimulatedBackend, **options: Any) -> dict[str, bytes]:
-    """The folder that the place makes, on a disk of its own."""
+    """The folder restored from the backend, on its own disk."""
     disk = SimulatedFileSystem()
     restore(place, ID, BACK, **{"file_system": disk, "with_key": True, **options})
     return files_in(disk, BACK)
 
 
 def at_request(number: int, act: Callable[[], Fate | None]) -> Callable[[BackendRequest], Fate | None]:
-    """What to give to a place: at the request with this number from now on ``act`` says what becomes of it."""
+    """A hook for a backend: from request number ``n`` on, ``act`` decides the fate of each request."""
     seen = 0
 
     def on_request(request: BackendRequest) -> Fate | None:
@@ -83,7 +83,7 @@ def at_request(number: int, act: Callable[[], Fate | None]) -> Callable[[Backend
 
 
 def copy_of(place: SimulatedBackend) -> SimulatedBackend:
-    """Another place with what this one has."""
+    """Another backend with the same contents."""
     made = type(place)(name=place.name)
     made._objects, made._keys = dict(place._objects), dict(place._keys)
     return made
@@ -128,7 +128,7 @@ def history(disk: SimulatedFileSystem, key: bytes | None, at_each: Callable[[], 
 
 
 def every_moment(place: SimulatedBackend, key: bytes | None) -> list[SimulatedFileSystem]:
-    """The folder as it was restored at each moment of a history, on disks of their own; the last is what is on the place."""
+    """The folder restored at each step of a history, on separate disks; the last equals the backend."""
     disk, moments = SimulatedFileSystem(), list[SimulatedFileSystem]()
 
     def ship_and_restore() -> None:

@@ -1,4 +1,4 @@
-"""Stores of snapshots on one place, in schedules: what each call was told, and whether that can be true.
+"""Snapshot stores on one backend, in schedules: can the result of each call be true?
 
 ``schedules`` decides who goes on when, and what becomes of each request. Here are the stores, and the judge. It holds what was told to a
 register for each id: there must be an order of the calls, in which each stands between its begin and its end, and in which each load and
@@ -62,7 +62,7 @@ class Call:
 
 
 class SnapshotWorld:
-    """One place, stores on it, and what they were told."""
+    """One backend, the stores on it, and the answers that they got."""
 
     def __init__(self, place: SimulatedBackend, *, faults: int = 0) -> None:
         self.place = place

@@ -1,4 +1,4 @@
-"""Stories of two stores of snapshots on one place, and of three: who does what. The schedules decide who goes on when."""
+"""Stories of two snapshot stores on one backend, and of three: who does what. The schedules decide who goes on when."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def lists_what_is_saved_again(place: type[SimulatedBackend], faults: int) -> Mad
 
 
 def one_seals(place: type[SimulatedBackend], faults: int) -> Made:
-    """A plain store is sealed, and somebody without the key saves a new snapshot."""
+    """A plain store is sealed while a process without the key saves a new snapshot."""
     world = begun(SnapshotWorld(place(), faults=faults), texts={ONE: "old"})
     keyless, sealing = world.store(), world.store()
     world.save(keyless, ONE, "known")  # so that it has a witness
@@ -80,7 +80,7 @@ def one_seals(place: type[SimulatedBackend], faults: int) -> Made:
 
 
 def one_seals_what_is_replaced(place: type[SimulatedBackend], faults: int) -> Made:
-    """The same, and somebody without the key replaces a snapshot."""
+    """The same, while a process without the key replaces a snapshot."""
     world = begun(SnapshotWorld(place(), faults=faults), texts={ONE: "old"})
     keyless, sealing = world.store(), world.store()
     return world, [lambda: world.save(keyless, ONE, "new"), lambda: world.rotate(sealing, KEY)]
@@ -112,7 +112,7 @@ def the_key_comes_too_late(place: type[SimulatedBackend], faults: int) -> Made:
 
 
 def one_collects(place: type[SimulatedBackend], faults: int) -> Made:
-    """Media that nothing refers to any more is collected, while somebody saves a snapshot with it."""
+    """Unreferenced media is collected while another process saves a snapshot with it."""
     world = begun(SnapshotWorld(place(), faults=faults), KEY, texts={ONE: "old"}, image=True)
     a, collecting = world.store(KEY), world.store(KEY)
     world.delete(collecting, ONE)

@@ -34,7 +34,7 @@ TORN = [
 
 @for_each("address", TORN)
 def test_no_part_of_a_password_with_signs_is_told(address: str) -> None:
-    """Q4, B1: whatever stands in it unescaped, neither the user nor a piece of the password is in the name of a place, or in an error."""
+    """Q4, B1: whatever a password contains unescaped, no part of it or of the user is in a backend's name or an error."""
     told = [printable_name(address), without_credentials(f"refused: {address} [1]")]
     try:
         told += [repr(place := open_backend(address)), place.name]
@@ -47,7 +47,7 @@ def test_no_part_of_a_password_with_signs_is_told(address: str) -> None:
 
 
 def test_an_address_that_can_be_told_is_told() -> None:
-    """What holds no password is shown whole, so that whoever reads an error knows which place is meant."""
+    """An address without a password is shown in full, so that an error says which backend it means."""
     whole = [
         "postgresql://[::1]:5432/db",
         "postgresql://a:1,b:2/db",
@@ -61,7 +61,7 @@ def test_an_address_that_can_be_told_is_told() -> None:
 
 @pytest.mark.parametrize("address", ["postgresql://ada:s3/cret@host/db", "postgresql://ada:s3cret@host:port/db"])
 def test_an_address_that_libpq_would_take_apart_elsewhere_is_refused_with_the_hint(address: str) -> None:
-    """It would look for a host called ``ada`` for half a minute, and say that nobody answers."""
+    """The client library would look for a host called ``ada`` for half a minute and report that it does not answer."""
     with pytest.raises(ValueError, match="%2F"):
         open_backend(address)
 
@@ -89,7 +89,7 @@ def test_an_address_is_no_path(
 
 
 def test_a_backend_is_no_folder() -> None:
-    """A store of a place comes from its library, and the error says so."""
+    """A store on a backend comes from its library, and the error says so."""
     with pytest.raises(TypeError, match=r"ConversationLibrary\(backend\)"):
         ConversationStore(SimulatedBackend())  # type: ignore[arg-type]
 
@@ -195,7 +195,7 @@ def test_an_error_of_a_backend_names_no_errno_of_this_machine() -> None:
 def test_a_variable_that_names_no_library_is_refused_by_its_name(
     value: str, told: str, command: tuple[str, ...], cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody typed that address or that path today: the error says where it comes from, and nothing of the password."""
+    """The error names the variable that has the address or path, and no part of the password."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TRANSCRIPT_STORE_LIBRARY", value.format(tmp_path))

@@ -1,4 +1,4 @@
-"""The same library: whatever is done to conversations in a folder and to conversations on a place comes to the same, to the byte.
+"""The same library: every operation has the same result, to the byte, on a conversation in a folder and on a backend.
 
 Two libraries get the same calls, under one clock that stands still between two calls. Each call returns the same, or raises the same error; and
 after each of them all that can be read is the same: messages, records of every generation, metadata, position. The hashes are among it, so
@@ -28,7 +28,7 @@ class StillMachine(SimulatedFileSystem):
 
 
 class Twins:
-    """One conversation in a folder, and one on a place."""
+    """One conversation in a folder, and the same on a backend."""
 
     def __init__(self, backend: SimulatedBackend, **options: Any) -> None:
         self.machines = StillMachine(), StillMachine()
@@ -130,8 +130,8 @@ def steps(random: Random) -> Iterator[Callable[[ConversationStore], Any]]:
 @pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("options", [{}, {"cache_bytes": 0}, {"hold_lock": False}])
-def test_what_is_done_comes_to_the_same(backend: SimulatedBackend, seed: int, options: dict[str, Any]):
-    """R2, R7, and what ``ConversationStore`` says of each call: on a place as in a folder."""
+def test_every_call_has_the_same_result_as_in_a_folder(backend: SimulatedBackend, seed: int, options: dict[str, Any]):
+    """R2, R7, and the documentation of each ``ConversationStore`` call: on a backend as in a folder."""
     random = Random(seed)
     twins = Twins(backend, **options)
     twins.create(provider="claude", features=["retract"], messages=[said(random) for _ in range(seed)])
@@ -151,7 +151,7 @@ def test_what_is_done_comes_to_the_same(backend: SimulatedBackend, seed: int, op
 
 @pytest.mark.parametrize("through_seq", [None, 0, 3, 99])
 def test_a_fork_is_the_same_wherever_it_is_made(backend: SimulatedBackend, through_seq: int | None):
-    """From a folder and from a place, into a folder and into a place: the records are the same bytes, and the origin is told."""
+    """Between folders and backends in all directions: the records are the same bytes, and the fork names its origin."""
     twins = Twins(backend)
     twins.create(messages=[{"n": n} for n in range(5)], labels={"title": "t"})
     twins.close()

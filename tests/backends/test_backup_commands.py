@@ -1,4 +1,4 @@
-"""`transcript-store backup` and `restore`: each night's copy, the disk that is made anew from it, and two machines that become one.
+"""`transcript-store backup` and `restore`: each night's copy, the restored disk, and two machines merged into one.
 
 First an engineer's way: a cron job, a pipe over ssh, a laptop whose projects stand in other folders than those of the server.
 """
@@ -38,7 +38,7 @@ def library(tmp_path: Path) -> ConversationLibrary:
 
 
 def files_in(folder: str | Path) -> dict[str, bytes]:
-    """What stands in a folder, without locks, by its name there."""
+    """The files of a folder by name, without locks."""
     root = Path(folder)
     files = (path for path in root.rglob("*") if path.is_file() and path.name != "lock")
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
@@ -94,7 +94,7 @@ def _contents(path: Path) -> list[bytes]:
 
 
 def test_a_key_that_is_missing_comes_and_one_that_is_there_stays(cli: Cli, tmp_path: Path) -> None:
-    """A library whose key files are lost gets them back, also if it went on; one that was rotated since keeps its own."""
+    """A library that lost its key files gets them back, even if it has continued; a rotated key stays."""
     old, new = key_file(tmp_path), str(tmp_path / "new.key")
     chats, copy, without = (str(tmp_path / name) for name in ("chats", "copy", "without"))
     key = Path(old).read_bytes()
@@ -150,7 +150,7 @@ def test_chosen_ones_and_their_folders_here(cli: Cli, library: ConversationLibra
 
 
 def test_two_machines_become_one(cli: Cli, library: ConversationLibrary, tmp_path: Path) -> None:
-    """What parted is told, is listed, and is the fork that it says it is."""
+    """A diverged conversation is reported, listed, and is a fork of the right origin."""
     laptop = str(tmp_path / "laptop")
     cli("backup", library.directory, laptop)
     parted = library.list()[0].id or ""
@@ -202,7 +202,7 @@ def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, 
 
 @pytest.mark.long
 def test_through_a_pipe(library: ConversationLibrary, tmp_path: Path) -> None:
-    """One process writes, another reads; a pipe that breaks is told, and the next run makes it whole."""
+    """One process writes, another reads; a broken pipe is reported, and the next run completes the copy."""
     back = str(tmp_path / "back")
     writes = subprocess.run([*COMMAND, "backup", library.directory, "-"], capture_output=True, check=True)
     assert b"3 new" in writes.stderr

@@ -1,4 +1,4 @@
-"""One file with many conversations: what a run wrote is there or is made again, and what is not whole is told.
+"""One file with many conversations: an interrupted run is repeated, and damage is reported.
 
 The night's copy was a tar file, written anew each night, and the night in which the power went there was half of one.
 """
@@ -92,8 +92,8 @@ def test_sealed_conversations_come_back_with_their_keys() -> None:
     assert report.key_is_missing
 
 
-def test_what_continued_otherwise_is_in_it_beside_what_was() -> None:
-    """The library was brought back to an earlier moment, and went on: both histories are in the file, and come back as two."""
+def test_two_continuations_are_both_in_the_backup() -> None:
+    """A library was rolled back and continued: the file has both histories, and restores both."""
     disk = Disk()
     with library_on(disk).create(id=ID, messages=[user_message("a")]):
         pass
@@ -163,7 +163,7 @@ def test_a_sealed_file_shows_nothing_and_needs_its_key() -> None:
 
 @KEYS
 def test_no_frame_can_be_left_out_moved_or_changed(key: bytes | None) -> None:
-    """F3: what stands behind is refused to a writer, and told to a reader, who gets what stands before."""
+    """F3: a writer is refused; a reader gets an error, and everything before the damage."""
     disk = with_a_history()
     with library_on(disk).create(messages=[user_message("another")]):
         pass
@@ -186,7 +186,7 @@ def test_no_frame_can_be_left_out_moved_or_changed(key: bytes | None) -> None:
 
 
 def test_two_at_once_and_what_is_no_backup() -> None:
-    """The second is told that the first is at work. Another file, a folder, a later version: refused, and not touched."""
+    """The second run gets an error that names the first. Another file, a folder, a later version: refused, and not touched."""
     disk = with_a_history()
     with BackupFile(FILE, writes=True, file_system=disk), pytest.raises(ConversationLockedError):
         BackupFile(FILE, writes=True, file_system=disk.another_process())
@@ -258,7 +258,7 @@ def test_a_file_that_lies_makes_no_damaged_conversation() -> None:
 
 @pytest.fixture
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A frame for each line, so that a short generation stands in several."""
+    """A frame per line, so that a short generation has several."""
     monkeypatch.setattr(_backup_file, "PIECE_BYTES", 1024)
     monkeypatch.setattr(scan, "PIECE_BYTES", 1024)
 

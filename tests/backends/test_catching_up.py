@@ -1,4 +1,4 @@
-"""A folder that is behind what stands on a place goes on from there, and one that went on by itself is left alone.
+"""A folder that is behind its backend continues from there; a folder with its own continuation is not touched.
 
 A laptop was shut for a week, and its conversation went on elsewhere. The copy that was fetched on Monday could not be fetched again on Friday:
 the folder was there. So it was moved away by hand, and once it was the one with the answer that nobody had shipped.
@@ -72,7 +72,7 @@ def test_a_folder_of_any_moment_continues_to_the_byte(new_place: type[SimulatedB
 
 
 def test_the_folder_that_was_shipped_continues_from_its_copy() -> None:
-    """Shipped, gone on with on the place, and back into the folder it came from."""
+    """Shipped, continued on the backend, and restored into the original folder."""
     disk, place = Disk(), SimulatedBackend()
     begun(disk).close()
     shipped(disk, place)
@@ -110,7 +110,7 @@ def test_a_torn_tail_is_kept_and_the_folder_continues() -> None:
 
 
 def test_a_key_that_is_there_stays() -> None:
-    """A folder whose key was wrapped anew is not given the earlier wrapping back."""
+    """A folder whose key was wrapped again does not get the earlier wrapping back."""
     place = SimulatedBackend()
     behind, *_ = every_moment(place, KEY)
     new_key = bytes(range(32, 64))
@@ -124,7 +124,7 @@ def test_a_key_that_is_there_stays() -> None:
 
 
 def test_a_folder_that_was_plain_gets_the_key_of_what_was_sealed_since() -> None:
-    """It goes on with sealed generations, which nobody could read without the key beside them."""
+    """It gets sealed generations, which need the key beside them."""
     disk, place = Disk(), SimulatedBackend()
     begun(disk).close()
     shipped(disk, place)
@@ -163,7 +163,7 @@ def damaged(disk: Disk) -> None:
 
 
 def title_given_back(disk: Disk) -> None:
-    """The title that the place had once, given here after it had another one: no earlier state, though it reads as one."""
+    """The backend's earlier title, set again in the folder after another one: a change, although it equals an earlier state."""
     for title in ("B", "A ship"):
         with library_on(disk).open(ID) as conversation:
             conversation.update_metadata(labels={"title": title})
@@ -191,7 +191,7 @@ def test_a_folder_that_continued_by_itself_is_left_unchanged(moment: int, part: 
 
 
 def test_a_title_given_back_is_a_change() -> None:
-    """S5: what the folder says now stood on the place once, and was said later than anything there."""
+    """S5: the backend once had the folder's metadata, but the folder's is newer than anything there."""
     disk, place = Disk(), SimulatedBackend()
     begun(disk).close()
     shipped(disk, place)
@@ -206,7 +206,7 @@ def test_a_title_given_back_is_a_change() -> None:
 
 
 def test_a_folder_with_a_writer_is_left_unchanged() -> None:
-    """Whoever writes to the folder is not disturbed, and goes on; of a folder that lacks nothing, nothing is said."""
+    """An active writer is not disturbed and continues; a folder that lacks nothing is not reported."""
     place = SimulatedBackend()
     behind, *_, last = every_moment(place, None)
     with library_on(behind).open(ID) as conversation:
@@ -237,7 +237,7 @@ def has_what_was_said(disk: Disk) -> bool:
     return any(b"said here alone" in data for data in files_in(disk, FOLDER, quarantine=True).values())
 
 
-def test_what_is_written_between_the_look_and_the_lock_stays() -> None:
+def test_records_written_before_the_lock_are_kept() -> None:
     """S5: it is asked again with the lock."""
     assert has_what_was_said(writer_between_the_look_and_the_lock())
 
@@ -258,13 +258,13 @@ def test_asking_once_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class CatchingUp(Case):
-    """The folder is there, and nobody has it open."""
+    """The folder exists, and is not open."""
 
     starts_loaded = False
 
 
 def _ahead(change: Callable[[ConversationStore], object]) -> tuple[SimulatedBackend, Disk]:
-    """A place one commit ahead of a folder."""
+    """A backend one commit ahead of a folder."""
     place, machine = SimulatedBackend(), Disk()
     with ConversationLibrary(place, file_system=machine).create(
         id=model.ID, provider="claude", messages=[user_message("first"), user_message("second")]
@@ -373,7 +373,7 @@ STEPS = st.lists(st.sampled_from(["append", "batch", "replace", "metadata", "shi
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS, is_sealed=st.booleans(), packs=st.booleans())
 def test_random_histories_continue_from_any_copy(steps: list[str], is_sealed: bool, packs: bool) -> None:
-    """A disk copied at any moment, shipped before or not, goes on to what is on the place in the end."""
+    """A disk copied at any time, shipped before or not, catches up with the backend's final state."""
     key = KEY if is_sealed else None
     disk, place = Disk(), SimulatedObjectStore() if packs else SimulatedBackend()
     begun(disk, key).close()
@@ -401,13 +401,13 @@ def test_random_histories_continue_from_any_copy(steps: list[str], is_sealed: bo
         if refused is None:
             after = files_in(behind, FOLDER)
             assert {**after, "metadata.json": b""} == {**whole, "metadata.json": b""}
-        else:  # metadata that was changed again before it was shipped never stood on the place
+        else:  # metadata that was changed again before it was shipped never stood on the backend
             assert "its metadata was changed here" in str(refused)
             assert "metadata" in steps or is_sealed
 
 
 def test_a_clock_that_is_ahead_of_the_one_that_ships_changes_nothing() -> None:
-    """S5: a folder that nobody had touched was "changed here", until the other clock had passed the time of its last record."""
+    """S5, a reported bug: an untouched folder counted as changed until the other clock had passed its last record's time."""
     disk, place, behind = Disk(), SimulatedBackend(), Disk(seed=7)
     disk.clock_us += 3_600_000_000
     with begun(disk) as conversation:
@@ -424,7 +424,7 @@ def test_a_clock_that_is_ahead_of_the_one_that_ships_changes_nothing() -> None:
 
 
 def test_a_disk_that_is_full_on_the_way_says_what_stands_there() -> None:
-    """S6: it said that what was there before is intact, and a later generation stood in its place."""
+    """S6, a reported bug: the error said that the old state is intact, although a later generation had replaced it."""
     place = SimulatedBackend()
     first, *_, last = every_moment(place, None)
     before = files_in(first, FOLDER)

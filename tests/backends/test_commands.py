@@ -1,4 +1,4 @@
-"""The command line on a place: an address stands where a directory stands, and nothing else changes.
+"""The command line on a backend: an address replaces a directory, and nothing else changes.
 
 An agent ran in a container. Its conversations were on a database, its tools on the machine of whoever looked after it: each look was a
 program of ten lines. Now `transcript-store show postgresql://host/agents/last` is what it is in a folder.
@@ -43,7 +43,7 @@ def place() -> str:
 
 @pytest.fixture
 def begun(cli: Cli, place: str) -> str:
-    """The address of a place with one conversation."""
+    """The address of a backend with one conversation."""
     assert cli("record", f"{place}/{ONE}", "--provider", "claude", stdin=HELLO) == (0, "1\n2\n", "")
     return place
 
@@ -72,8 +72,8 @@ def begun(cli: Cli, place: str) -> str:
         ("postgresql://host/db/last", "postgresql://host/db", "last"),
     ],
 )
-def test_what_an_address_names(name: str, library: str, what: str | None) -> None:
-    """An id or `last` behind an address is a conversation there; what else stands there belongs to the place."""
+def test_addresses_name_a_library_or_a_conversation(name: str, library: str, what: str | None) -> None:
+    """An id or `last` at the end of an address names a conversation; anything else belongs to the address."""
     assert taken_apart(name) == (library, what)
 
 
@@ -108,7 +108,7 @@ def test_no_error_of_arguments_tells_the_password(cli: Cli, command: tuple[str, 
 
 @for_each("url", ["ftp://host/x", "host/x", "", "postgresql://[::1/x", "//host"])
 def test_what_is_no_address_is_refused(url: str) -> None:
-    """The error says which schemes there are, and repeats nothing of what stands behind it."""
+    """The error lists the schemes, and repeats nothing after the scheme."""
     with pytest.raises(ValueError, match=r"not a backend.s address") as told:
         open_backend(url)
     assert "host" not in str(told.value)
@@ -164,8 +164,8 @@ def test_a_list_has_pages(cli: Cli, begun: str, a_cache_of_its_own: None) -> Non
     assert ONE in cli("list", begun, "--title", "house").out
 
 
-def test_what_is_written_there(cli: Cli, begun: str, tmp_path: Path) -> None:
-    """Record goes on, rename, fork to a folder and back, delete, prune: each as in a folder."""
+def test_each_writing_command_works_on_a_backend(cli: Cli, begun: str, tmp_path: Path) -> None:
+    """Record, rename, fork to a folder and back, delete, prune: each as in a folder."""
     assert cli("record", f"{begun}/last", stdin=HELLO).out == "3\n4\n"
     assert cli("rename", begun, "last", "Moving house").code == 0
     assert "Moving house" in cli("list", begun).out
@@ -181,7 +181,7 @@ def test_what_is_written_there(cli: Cli, begun: str, tmp_path: Path) -> None:
 
 
 def test_what_was_said_there_is_found(cli: Cli, begun: str, a_cache_of_its_own: None) -> None:
-    """F9: search knows a place; the command that it prints shows what was found."""
+    """F9: search accepts a backend; the command that it prints shows the hit."""
     found = cli("search", "evening", begun, "--wait")
     assert found.code == 0
     assert "Good evening" in found.out
@@ -191,13 +191,13 @@ def test_what_was_said_there_is_found(cli: Cli, begun: str, a_cache_of_its_own: 
 
 
 def test_a_page_of_it(cli: Cli, begun: str, tmp_path: Path) -> None:
-    """F12: the page of a conversation on a place is the page of its records."""
+    """F12: the page of a conversation on a backend has its records."""
     assert cli("view", f"{begun}/last", "--output", str(tmp_path / "it.html")).code == 0
     assert "Good evening" in (tmp_path / "it.html").read_text()
 
 
 def test_other_programs_histories_go_there(cli: Cli, place: str, tmp_path: Path, a_cache_of_its_own: None) -> None:
-    """F2: an import into a place, twice, is once."""
+    """F2: importing into a backend twice has the effect of once."""
     (tmp_path / "notes.jsonl").write_bytes(HELLO)
     assert "1 created" in cli("import", str(tmp_path / "notes.jsonl"), "--into", place).out
     again = cli("import", str(tmp_path / "notes.jsonl"), "--into", place)
@@ -221,7 +221,7 @@ def keys(tmp_path: Path) -> tuple[str, str]:
 def test_a_conversation_there_is_sealed_and_unsealed(
     cli: Cli, begun: str, keys: tuple[str, str], a_cache_of_its_own: None
 ) -> None:
-    """Seal and unseal: what cannot be removed is said in front, and what was sealed opens with the key alone."""
+    """Seal and unseal: plaintext that cannot be removed is reported first, and the sealed conversation needs its key."""
     at = f"{begun}/{ONE}"
     assert cli("search", "evening", begun, "--wait").code == 0
     refused = cli("seal", at, "--key-file", keys[0])
@@ -292,7 +292,7 @@ def test_snapshots_there(cli: Cli, begun: str, keys: tuple[str, str]) -> None:
 
 
 def test_a_prune_there_keeps_snapshots_there(cli: Cli, begun: str, place: str, keys: tuple[str, str]) -> None:
-    """They may stand on another place, or on this one. With a wrong key nothing goes."""
+    """Snapshots may be on this backend or another. With a wrong key nothing is removed."""
     kept = f"{place}-kept"
     assert cli("snapshot", "save", f"{begun}/{ONE}", "--store", kept, "--key-file", keys[0]).code == 0
     prune = ("prune", begun, "--older-than", "0d", "--yes", "--snapshots", kept, "--key-file")
@@ -316,7 +316,7 @@ def test_a_prune_there_has_the_keys(cli: Cli, begun: str, keys: tuple[str, str])
 
 
 def test_a_snapshot_of_it(cli: Cli, begun: str, place: str, keys: tuple[str, str], tmp_path: Path) -> None:
-    """Snapshot save of a plain and of a sealed conversation, into a store here; and restore makes one there go on."""
+    """Snapshot save of a plain and of a sealed conversation, into a local store; and restore continues a conversation there."""
     store = str(tmp_path / "kept")
     saved = cli("snapshot", "save", begun, "last", "--store", store)
     assert saved.code == 0
@@ -334,7 +334,7 @@ def test_a_snapshot_of_it(cli: Cli, begun: str, place: str, keys: tuple[str, str
 
 
 def test_the_first_message_after_which_it_fails(cli: Cli, begun: str) -> None:
-    """bisect: the beginnings are folders here, and the place is read once."""
+    """bisect: the prefixes are local folders, and the backend is read once."""
     assert cli("record", f"{begun}/{ONE}", stdin=HELLO * 3).code == 0
     check = 'test "$(grep -c Hello "$0/transcript.jsonl")" -lt 3'
     code, out, _ = cli("bisect", f"{begun}/{ONE}", "--", "sh", "-c", check)
@@ -350,8 +350,8 @@ def test_a_whole_one_is_shown_by_what_shows_what_is_left(cli: Cli, begun: str) -
     assert left.out == cli("show", f"{begun}/{ONE}").out
 
 
-def test_what_is_left_of_a_damaged_one(cli: Cli, place: str, tmp_path: Path) -> None:
-    """repair: what could be kept is said; what is left goes into a folder, is repaired there, and comes back."""
+def test_repair_exports_a_damaged_conversation(cli: Cli, place: str, tmp_path: Path) -> None:
+    """`repair` shows what could be kept and exports it into a folder; repaired there, it comes back."""
     assert cli("record", f"{place}/{ONE}", stdin=HELLO).code == 0
     assert "intact: nothing to repair" in cli("repair", f"{place}/{ONE}").out
     damage_on(place, ONE, b"Hello", b"HELLO")
@@ -408,7 +408,7 @@ def test_mistakes_of_a_hurried_person(cli: Cli, begun: str, command: tuple[str, 
 
 
 def test_the_variable_names_the_library(cli: Cli, begun: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TRANSCRIPT_STORE_LIBRARY stands in for the library of chat, for every command: an address, or a directory."""
+    """TRANSCRIPT_STORE_LIBRARY replaces the library of chat for every command: an address, or a directory."""
     monkeypatch.setenv("TRANSCRIPT_STORE_LIBRARY", begun)
     assert ONE in cli("list").out
     assert "Good evening" in cli("show", "last").out
@@ -422,7 +422,7 @@ def test_the_variable_names_the_library(cli: Cli, begun: str, tmp_path: Path, mo
 def test_a_chat_continues_there(
     cli: Cli, begun: str, a_cache_of_its_own: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P2, R1: the history of the place is sent, and the answer is on it before it is printed."""
+    """P2, R1: the history on the backend is sent, and the answer is stored there before it is printed."""
     monkeypatch.setattr("transcript_store.search._index.UPDATE_SECONDS", 60.0)  # a busy machine is no event
     with serving() as server:
         server.answers += [OPENAI.stream("It is."), OPENAI.stream("Still.")]
@@ -623,7 +623,7 @@ def test_every_command_on_postgresql(
 def test_every_command_on_an_object_store(
     cli: Cli, keys: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_cache_of_its_own: None
 ) -> None:
-    """B3: the same on an object store; no key of the server is told."""
+    """B3: the same on an object store; no key of the server is shown."""
     server = seaweedfs(tmp_path)
     try:
         environment = {

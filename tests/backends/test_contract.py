@@ -1,4 +1,4 @@
-"""The places of the kit keep the contract of ``check_backend``, and the contract objects to places that do not."""
+"""The backends of the kit keep the contract of ``check_backend``, and the contract objects to backends that do not."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.backends.broken import Overwrites, PrefersSlots, SaysItIsOurs
 from transcript_store.backends import BackendError, SlotRange, StoredSummary
 from transcript_store.testing import SimulatedBackend, SimulatedObjectStore, check_backend
 
@@ -23,23 +24,10 @@ class Forgets(SimulatedBackend):
         return super().read(id, after)[:-1]
 
 
-class Overwrites(SimulatedBackend):
-    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
-        self.set_object(id, f"s/{slot}", data)
-        return True
-
-
 class SaysYes(SimulatedBackend):
     def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
         self._create(id, f"s/{slot}", data)
         return True
-
-
-class SaysItIsOurs(SimulatedBackend):
-    """As a client does that repeats a request by itself: it is there already, and it is the same."""
-
-    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
-        return super()._put(id, slot, data, previous) or self.object(id, f"s/{slot}") == data
 
 
 class Cuts(SimulatedBackend):
@@ -53,7 +41,7 @@ class OrdersByText(SimulatedBackend):
 
 
 class Mixes(SimulatedBackend):
-    """What was put last under a number is read, whoever's it is."""
+    """Returns the last value put under a number, whichever conversation's it is."""
 
     def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
         is_put = super()._put(id, slot, data, previous)
@@ -79,11 +67,6 @@ class LooksBackByHalf(SimulatedBackend):
 class KeepsWhatIsPacked(SimulatedObjectStore):
     def delete_slots(self, id: str, slots: Iterable[int]) -> None:
         return None
-
-
-class PrefersSlots(SimulatedObjectStore):
-    def read(self, id: str, after: int = 0) -> list[SlotRange]:
-        return SimulatedBackend.read(self, id, after)
 
 
 class RepacksInPlace(SimulatedObjectStore):
@@ -132,7 +115,7 @@ class SearchesLabelsAsText(SimulatedBackend):
 
 
 class HasNoLabels(SimulatedBackend):
-    """It says so, which a place may."""
+    """It reports that it has no labels, which a backend may."""
 
     def summaries(
         self, *, before: tuple[str, str] | None = None, limit: int = 50, label: str | None = None
@@ -148,7 +131,7 @@ class ExpungesNothing(SimulatedBackend):
 
 
 class ExpungesAll(SimulatedBackend):
-    """So that nobody is told, and the conversation may begin anew."""
+    """Nothing is left that reports the delete, so the conversation may start again."""
 
     def _expunge(self, id: str, keep: int) -> None:
         super()._expunge(id, keep + 1)
@@ -166,7 +149,7 @@ class ForgetsThatItWasExpunged(SimulatedBackend):
 
 
 class ExpungesOnlyASummaryThatIsThere(SimulatedObjectStore):
-    """As it does with the key, which nobody puts but before slot 1."""
+    """As it does with the key, which is put only before slot 1."""
 
     def _expunge_summary(self, id: str) -> None:
         if id in self._summaries:
@@ -189,7 +172,7 @@ class FreesNames(SimulatedObjectStore):
 
 
 class FreesAllNamesButTheFirst(SimulatedObjectStore):
-    """So that whoever creates or loads is told, and a writer that has stalled is not."""
+    """A create or load is refused, but a stalled writer is not."""
 
     def expunge(self, id: str, keep: int) -> None:
         freed = [name for name in self._below(id, keep) if name != "s/1"]
@@ -288,7 +271,7 @@ def test_a_backend_need_not_know_labels():
     ],
 )
 def test_the_contract_objects(wrong: type[SimulatedBackend], rule: str):
-    """A place that breaks a rule is named by it. (Which races a place loses, E4 and E8, only a place with threads can show.)"""
+    """A backend that breaks a rule is named by it. (Lost races, E4 and E8, show only on a backend with threads.)"""
     place = wrong()
     with pytest.raises(AssertionError) as told:
         check_backend(lambda: place)

@@ -1,4 +1,4 @@
-"""A conversation on a place: stored, taken over, found out about, read back verified.
+"""A conversation on a backend: stored, taken over, found out about, read back verified.
 
 The incident: two writers on one conversation. Of the stores that others have for S3 and PostgreSQL, one lost 100 of 200 messages, and none
 told anybody. Here the second writer claims, and the first one is told by whom.
@@ -173,8 +173,10 @@ def test_there_is_one_or_there_is_none(begun: Begun):
 
 
 @BOTH
-def test_what_was_expunged_was_deleted(begun: Begun, make_place: MakePlace):
-    """Retention: only the slot ``deleted`` is left. Who loads, creates, reads on or writes is told; so too if it was cut off in the middle."""
+def test_an_expunged_conversation_is_deleted(begun: Begun, make_place: MakePlace):
+    """Retention: only the slot ``deleted`` is left. Loads, creates, reads and writes get an error, even if it was
+    interrupted in the middle.
+    """
     place = make_place()
     world, writer = begun(place, "one", "two")
     reader = world.read()
@@ -247,7 +249,7 @@ def test_a_deposed_writer_is_told_by_whom(begun: Begun, make_place: MakePlace):
     assert log.append_message(message("three")).seq == 3
 
 
-def test_whoever_works_is_not_taken_over_by_chance(begun: Begun):
+def test_an_active_writer_is_not_taken_over_by_default(begun: Begun):
     """Without ``take_over`` a writer that neither released nor was idle for a minute keeps the conversation."""
     world, log = begun(SimulatedBackend(), "one")
     with pytest.raises(ConversationLockedError) as told:
@@ -286,7 +288,7 @@ class Fates:
 @BOTH
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.REFUSED, Fate.LATE, Fate.TWICE])
 def test_an_answer_that_is_lost_changes_nothing(begun: Begun, make_place: MakePlace, fate: Fate):
-    """R5, R6: it is stored once, in its place, whatever became of the first attempt."""
+    """R5, R6: the message is stored once, in its place, whatever happened to the first attempt."""
     place = make_place()
     world, log = begun(place, "one")
     Fates(place, fate)
@@ -303,7 +305,7 @@ def test_an_answer_that_is_lost_changes_nothing(begun: Begun, make_place: MakePl
 @BOTH
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.LATE, Fate.REFUSED])
 def test_an_unknown_outcome_says_so_and_the_next_call_knows(begun: Begun, make_place: MakePlace, fate: Fate):
-    """R6: nobody answers until the attempts are over. What is stored by then stands before the next message, and is not repeated."""
+    """R6: no answer until the retries end. A message stored by then comes before the next one, and is not repeated."""
     place = make_place()
     world, log = begun(place, "one")
     Fates(place, fate, Fate.REFUSED, reads=Fate.REFUSED)
@@ -371,7 +373,7 @@ def test_what_is_refused_for_good(begun: Begun, call: str):
 
 
 def test_a_later_refusal_says_nothing_of_the_first_attempt(begun: Begun):
-    """R6: the answer was lost and nobody could be asked; then the place refuses for good. What is stored is unknown."""
+    """R6: the answer was lost, then the backend refuses for good. The outcome is unknown."""
     place = SimulatedBackend()
     _, log = begun(place, "one")
     puts: list[int] = []
@@ -393,8 +395,8 @@ def test_a_later_refusal_says_nothing_of_the_first_attempt(begun: Begun):
     assert log.outcome(told.value) is True
 
 
-def test_nobody_answers_a_load(begun: Begun):
-    """Nothing was stored, so the error says that; it names no more than the place."""
+def test_a_load_without_an_answer_stores_nothing(begun: Begun):
+    """The error says that nothing was stored, and names only the backend."""
     place = SimulatedBackend(name="db")
     world, _ = begun(place)
     place.on_request = lambda request: Fate.REFUSED
@@ -560,7 +562,7 @@ def test_slots_are_packed_by_the_way(begun: Begun):
 
 @pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.LOST, Fate.LATE])
 def test_a_pack_that_fails_is_no_error_of_a_write(begun: Begun, fate: Fate, monkeypatch):
-    """D7: the append has returned, nothing waits for the place, and the next pack holds what the first one would have."""
+    """D7: the append has returned, nothing waits for the backend, and the next pack has the same slots."""
     place = SimulatedObjectStore()
     world, _ = begun(place)
     monkeypatch.setattr(world.machine, "wait", lambda seconds: pytest.fail("it waits"))

@@ -1,4 +1,4 @@
-"""What is left of a damaged conversation on a place becomes a folder, and there it is judged and repaired as any damaged folder is.
+"""A damaged conversation on a backend is exported into a folder, and judged and repaired there as any other.
 
 One slot that does not verify, and a conversation of a thousand messages cannot be loaded: right, and of no use to whoever wants the other 999. A
 slot is written once, so nothing is repaired where it is; what is kept comes back under another id.
@@ -45,7 +45,7 @@ def changed(backend: SimulatedBackend, slot: int, what: bytes, by: bytes) -> Non
 
 
 def left(library: ConversationLibrary, tmp_path: Path) -> Path:
-    """The folder of what is left; and the place refuses it, as before."""
+    """The folder of the exported conversation, which the backend still refuses."""
     before = library.verify(ID)
     assert not before.is_intact
     library.export_damaged(ID, tmp_path / "left")  # type: ignore[attr-defined]
@@ -80,8 +80,8 @@ def test_a_message_that_was_changed(
 def test_a_slot_that_is_gone(
     backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path, slot: int
 ) -> None:
-    """What stands behind a hole is kept. The record right behind it is chained to what is gone: nobody can vouch for it, as in a file whose
-    line is gone, so it is kept by ``accept-edits`` alone.
+    """Slots after a hole are kept. The record directly after it cannot be verified, as in a file with a missing line, so
+    only ``accept-edits`` keeps it.
     """
     backend.set_object(ID, f"s/{slot}", None)
     folder = left(library, tmp_path)
@@ -104,7 +104,9 @@ def test_an_envelope_that_was_changed(backend: SimulatedBackend, library: Conver
         assert store.get_metadata().labels == {"title": "Eight"}
 
 
-def test_bytes_of_nobody(backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path) -> None:
+def test_foreign_bytes_in_a_slot_are_a_gap(
+    backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path
+) -> None:
     """A slot that is no slot at all is a gap, and so is the record that is chained to what stood there."""
     backend.set_object(ID, "s/4", b"\x00\xff not ours\n")
     folder = left(library, tmp_path)
@@ -113,7 +115,7 @@ def test_bytes_of_nobody(backend: SimulatedBackend, library: ConversationLibrary
 
 
 def test_the_first_slot_is_gone(backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path) -> None:
-    """Its messages are kept; its metadata was in that slot, and is said to be new."""
+    """Its messages are kept; its metadata was in that slot, and is reported as new."""
     backend.set_object(ID, "s/1", None)
     folder = left(library, tmp_path)
     assert repair(folder, mode="salvage", dry_run=False).metadata_from == "nothing"

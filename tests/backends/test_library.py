@@ -1,4 +1,4 @@
-"""A library on a place, where it is not as a folder: who writes in turn, who waits, what nobody answered, and what the local disk sees.
+"""A library on a backend, where it differs from a folder: shared writers, waiting, lost answers, and the local disk.
 
 The incident behind most of it: an agent that lives in a pod has no disk to speak of. What it fetched must not be found there, and a full disk must
 not make it forget what the engine has.
@@ -66,7 +66,7 @@ def descriptors() -> set[str]:
 
 
 def nobody_answers(backend: SimulatedBackend, *first: Fate) -> None:
-    """The next requests that change something have these fates, and then nobody answers anything."""
+    """The next changing requests have these fates, and then no request is answered."""
     fates = list(first)
     backend.on_request = lambda request: fates.pop(0) if request.changes and fates else Fate.REFUSED
 
@@ -75,7 +75,7 @@ def nobody_answers(backend: SimulatedBackend, *first: Fate) -> None:
 
 
 def test_two_that_take_turns_see_each_other(library: ConversationLibrary):
-    """R3, R5: ``hold_lock=False``: each call goes on with what the other one wrote, and claims when another process wrote last."""
+    """R3, R5: ``hold_lock=False``: each call sees the other's records, and claims if another process wrote last."""
     with (
         library.create(id=ID, hold_lock=False, holder="one") as one,
         library.open(ID, hold_lock=False, holder="two") as two,
@@ -103,10 +103,12 @@ def test_two_that_take_turns_see_each_other(library: ConversationLibrary):
 
 
 @pytest.mark.parametrize("is_bound", [False, True])
-def test_in_turns_whoever_was_faster_goes_first(
+def test_two_shared_appends_are_stored_one_after_the_other(
     backend: SimulatedBackend, library: ConversationLibrary, is_bound: bool
 ):
-    """R5: between the look and the put of one, the other one claims and appends. With ``if_head`` that is told, else it goes behind it."""
+    """R5: between one's read and put, the other claims and appends. With ``if_head`` the call raises, otherwise it
+    appends after it.
+    """
     with library.create(id=ID, hold_lock=False) as one, library.open(ID, hold_lock=False) as two:
         one.append_message(says("first"))
         head = one.head
@@ -137,7 +139,7 @@ def test_there_is_one_or_it_is_begun(backend: SimulatedBackend):
                 store.initialize()
 
 
-def test_who_waits_gets_it_when_it_is_released(backend: SimulatedBackend, library: ConversationLibrary):
+def test_open_waits_until_the_claim_is_released(backend: SimulatedBackend, library: ConversationLibrary):
     """``lock_timeout_seconds``: as long as the other one writes, and not a minute more."""
     first = library.create(id=ID)
     with pytest.raises(ConversationLockedError, match="take_over=True"):
@@ -158,7 +160,7 @@ def test_who_waits_gets_it_when_it_is_released(backend: SimulatedBackend, librar
 
 
 def test_a_writer_that_was_deposed_reads_on_and_claims_again(library: ConversationLibrary):
-    """R4: each call that writes is told by whom; what was read can be read, and ``load()`` goes on."""
+    """R4: each writing call names the new writer; fetched records can be read, and ``load()`` continues."""
     with (
         library.create(id=ID, messages=[says("one")], take_over=True) as here,
         library.open(ID, take_over=True) as there,
@@ -302,7 +304,7 @@ def test_threads_whose_batch_nobody_answered_are_all_told(backend: SimulatedBack
 def test_nothing_of_it_has_a_name_on_the_disk(
     backend: SimulatedBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """What was fetched is in memory, or in a file without a name that nobody else may open. A close lets go of it."""
+    """Fetched slots are in memory, or in an unnamed file that no other process can open. A close releases it."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     library = ConversationLibrary(backend)
     before = descriptors()
@@ -328,7 +330,7 @@ def test_nothing_of_it_has_a_name_on_the_disk(
 def test_a_full_disk_here_does_not_lose_what_is_there(
     backend: SimulatedBackend, change: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """G2: the place has it, and the mirror refuses. The error says that the outcome is open, and the next call fetches everything anew."""
+    """G2: the backend has it, and the mirror refuses. The outcome is unknown, and the next call fetches everything again."""
     make, is_made = CHANGES[change]
     library = ConversationLibrary(backend, file_system=SimulatedFileSystem())
     with library.create(id=ID, messages=[says("one")]) as store:
@@ -365,7 +367,7 @@ def test_a_full_disk_here_does_not_lose_what_is_there(
 def test_without_p1_a_deposed_writer_shows_what_is_not_stored(
     library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
 ):
-    """The slot first, then the mirror. With the order turned round, who was deposed reads its own message, which nobody else has."""
+    """The slot first, then the mirror. In the other order a fenced writer reads its own message, which no other process has."""
 
     def spool_first(self: BackendWriter, prepared: Any) -> None:
         Writer.store(self, prepared)
@@ -384,7 +386,7 @@ def test_without_p1_a_deposed_writer_shows_what_is_not_stored(
 
 
 def test_without_d6_a_late_message_breaks_the_next_one(backend: SimulatedBackend, monkeypatch: pytest.MonkeyPatch):
-    """A claim behind each unsure write. Without it, what lands between the look and the put stands where the next message was made for."""
+    """A claim after each write in doubt. Without it, a late write takes the slot that the next message was made for."""
     for is_left_out in (False, True):
         if is_left_out:
             monkeypatch.setattr(ClaimedLog, "is_held", property(lambda log: log.is_ours))
@@ -413,7 +415,7 @@ def test_without_d6_a_late_message_breaks_the_next_one(backend: SimulatedBackend
 
 
 def test_a_library_on_a_backend_is_a_library(backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path):
-    """``ConversationLibrary(place)``, its name, a group, a fork by the place, and that a path is as ever."""
+    """``ConversationLibrary(backend)``, its name, a group, a fork by the backend, and that paths work as before."""
     assert isinstance(library, ConversationLibrary)
     assert (library.directory, repr(library)) == ("simulated", "ConversationLibrary('simulated')")
     assert type(ConversationLibrary(tmp_path)) is ConversationLibrary
@@ -430,7 +432,7 @@ def test_a_library_on_a_backend_is_a_library(backend: SimulatedBackend, library:
 
 
 def test_what_needs_a_folder_says_so(backend: SimulatedBackend, library: ConversationLibrary):
-    """Each names a way out, and nothing is changed."""
+    """Each error has a hint, and nothing is changed."""
     with library.create(id=ID, messages=[says("one")]) as store:
         store.replace_transcript([says("two")])
         before = backend.names(ID)
@@ -453,7 +455,7 @@ def test_what_needs_a_folder_says_so(backend: SimulatedBackend, library: Convers
 
 
 def snapshots_in_memory(then: Callable[[], object] | None = None) -> BackendSnapshotStore:
-    """A store on a place of its own; ``then`` comes behind each save, before it returns."""
+    """A store on its own backend; ``then`` runs after each save, before it returns."""
 
     class Store(BackendSnapshotStore):
         def save(self, snapshot: Snapshot) -> None:
@@ -494,7 +496,7 @@ def test_retention_behind_snapshots(library: ConversationLibrary):
 def test_a_conversation_goes_only_behind_a_snapshot_that_was_acknowledged(
     library: ConversationLibrary, error: Exception
 ):
-    """R1: nobody says that it is kept, so it stays, and nobody has it claimed. A second prune keeps it under the same id.
+    """R1: without an acknowledgment it stays, unclaimed. A second prune saves it under the same id.
 
     What the store of snapshots raised is told as it was raised, and not as if it were about the conversation.
     """
@@ -515,7 +517,7 @@ def test_a_conversation_goes_only_behind_a_snapshot_that_was_acknowledged(
 
 
 def test_a_conversation_that_continues_behind_its_snapshot_stays(library: ConversationLibrary):
-    """R3, R4: somebody takes it over between the snapshot and the delete, and what is said then is lost nowhere."""
+    """R3, R4: another process takes it over between the snapshot and the delete, and none of its messages is lost."""
     with library.create(id=ID, messages=[says("one")]):
         pass
 
@@ -544,7 +546,9 @@ def test_a_sealed_conversation_is_not_pruned_into_a_snapshot_without_its_key(bac
 
 
 def test_retention(backend: SimulatedBackend, library: ConversationLibrary):
-    """What nobody wrote to goes, as the list has it and as it is when it is claimed; what is open, damaged or labelled otherwise stays."""
+    """Conversations without recent writes are removed, as listed and checked again when claimed; open, damaged or
+    otherwise labelled ones stay.
+    """
     ids = [f"{ID[:-1]}{n}" for n in range(6)]
     for n, one in enumerate(ids):
         with library.create(id=one, labels={"team": "a" if n else "b"}) as store:
@@ -639,7 +643,7 @@ def test_a_label_of_an_earlier_moment_prunes_nothing(backend: SimulatedBackend, 
 
 
 def test_a_summary_that_comes_late_brings_nothing_back(backend: SimulatedBackend, library: ConversationLibrary):
-    """The incident: a writer had released a conversation, somebody deleted it, and then the writer left its summary: title and labels."""
+    """A reported bug: after a delete, the writer of a released conversation put its summary, with title and labels."""
     store = library.create(id=ID, labels={"title": "Not for you"}, messages=[says("one")])
 
     def deleted_before(request: BackendRequest) -> Fate:
@@ -660,7 +664,7 @@ def test_a_summary_that_comes_late_brings_nothing_back(backend: SimulatedBackend
 
 
 def test_a_page_begins_behind_a_summary_and_not_behind_an_id(tmp_path):
-    """In a directory and on a place."""
+    """In a directory and on a backend."""
     for library in (ConversationLibrary(tmp_path), ConversationLibrary(SimulatedBackend())):
         library.create().close()
         (only,) = library.list()
@@ -670,7 +674,7 @@ def test_a_page_begins_behind_a_summary_and_not_behind_an_id(tmp_path):
 
 
 def test_a_backend_that_was_not_made_yet():
-    """Somebody forgot the brackets."""
+    """A class instead of an instance."""
     with pytest.raises(
         TypeError, match=r"SimulatedBackend is a class, not a backend: SimulatedBackend\(…\) creates one"
     ):

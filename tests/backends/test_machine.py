@@ -1,4 +1,4 @@
-"""``BackendMachine`` on the places of the kit, and on places that break the contract: it finds each of them, with a short story."""
+"""``BackendMachine`` on the backends of the kit, and on backends that break the contract: it finds each of them, with a short story."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from transcript_store.backends import Backend, SlotRange
+from tests.backends.broken import Overwrites, PrefersSlots, SaysItIsOurs
+from transcript_store.backends import Backend
 from transcript_store.testing import SimulatedBackend, SimulatedObjectStore
 from transcript_store.testing.machines import BackendMachine
 
@@ -44,25 +45,6 @@ def test_the_simulated_backends_keep_the_contract(place: type[SimulatedBackend],
     live(place, lives)
 
 
-class Overwrites(SimulatedBackend):
-    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
-        self.set_object(id, f"s/{slot}", data)
-        return True
-
-
-class SaysItIsOurs(SimulatedBackend):
-    """As a client does that repeats a request by itself: it is there already, and it is the same."""
-
-    def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
-        is_put = super()._put(id, slot, data, previous)
-        return is_put or (f"s/{slot}" in self.names(id) and self.object(id, f"s/{slot}") == data)
-
-
-class PrefersSlots(SimulatedObjectStore):
-    def read(self, id: str, after: int = 0) -> list[SlotRange]:
-        return SimulatedBackend.read(self, id, after)
-
-
 class ForgetsTheFirst(SimulatedObjectStore):
     def delete_slots(self, id: str, slots: Iterable[int]) -> None:
         super().delete_slots(id, [*slots, 1, len(self.names(id)) - 1])
@@ -84,7 +66,7 @@ class ListsOnePage(SimulatedBackend):
     ],
 )
 def test_the_machine_objects(wrong: type[SimulatedBackend], steps: int):
-    """A place that breaks a rule is found within 300 lives, with a story of a few steps."""
+    """A backend that breaks a rule is found within 300 lives, with a story of a few steps."""
     with pytest.raises((AssertionError, KeyError)) as told:
         live(wrong, 300)
     story = "\n".join(getattr(told.value, "__notes__", []))

@@ -175,7 +175,7 @@ def come_to_the_same(together: Steps, first: Steps, second: Steps, third: Steps,
 
 
 def apart() -> tuple[Disk, Disk]:
-    """Two disks with one conversation, which went on otherwise on each."""
+    """Two disks with one conversation that diverged."""
     here = begun()
     there = here.copy()
     go_on(here, "here", ["append"])
@@ -183,7 +183,7 @@ def apart() -> tuple[Disk, Disk]:
     return here.copy(), there.copy()
 
 
-def test_what_parted_names_where() -> None:
+def test_a_diverged_copy_names_where_it_diverged() -> None:
     """The copy says of which conversation it is one, up to which record and head; the other is to the byte as it was."""
     here, there = apart()
     before = files_in(here, FOLDER)
@@ -274,7 +274,9 @@ def test_a_sealed_one_grows_and_parts_without_its_key() -> None:
 
 
 def test_a_backup_continues_when_a_conversation_was_sealed_meanwhile() -> None:
-    """Its plain generations are gone, so nobody can tell: what the backup had stays, the sealed one comes beside it, and is kept up."""
+    """Its plain generations are gone, so a match cannot be checked: the backup keeps its copy, and the sealed one is
+    added and updated beside it.
+    """
     disk = begun()
     [*backup_library(LIBRARY, "/copy", file_system=disk)]
     go_on(disk, "x", ["append"])
@@ -323,7 +325,7 @@ def test_a_copy_is_the_same_whatever_the_library_had_when_it_came() -> None:
 
 @pytest.mark.parametrize("source", ["folder", "place"])
 def test_the_library_wide_call_merges_from_anywhere(source: str) -> None:
-    """A place and a folder are the same: grows, copies, reports."""
+    """From a backend and from a folder alike: grows, copies, reports."""
     here, there = apart()
     place = SimulatedBackend()
     shipped(there, place)
@@ -343,7 +345,7 @@ def test_the_library_wide_call_merges_from_anywhere(source: str) -> None:
 
 
 class Merging(Case):
-    """The folder is there, and nobody has it open."""
+    """The folder exists, and is not open."""
 
     starts_loaded = False
 

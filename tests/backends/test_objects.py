@@ -1,4 +1,4 @@
-"""Conversations on an object store: what is asked of it, under which names, and what is told if it does not do that.
+"""Conversations on an object store: its requests, its names, and the errors if the store does not keep its contract.
 
 The incident: servers that speak S3, ignore ``If-None-Match``, and answer 200 to both of two writers (rclone, JuiceFS's gateway). And the client
 library, which hangs in a forked child, and whose errors repeat the address, the key, and what the server said. Here the objects are in memory, in a folder, or
@@ -75,9 +75,7 @@ def test_each_object_has_its_name(tmp_path: Path):
     assert place.conversations() == [log.id]
 
 
-def test_whoever_is_killed_before_the_first_summary_leaves_a_conversation_that_is_listed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_a_conversation_without_a_summary_is_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """R11: a list shows it, without facts, until the next writer opens it; and never one whose first slot was not put, or was expunged."""
 
     def killed(*_: object) -> None:
@@ -134,7 +132,7 @@ def test_a_delete_at_any_moment_of_a_summary_is_the_last_word(moment: str, monke
 
 
 def test_a_pack_that_comes_behind_a_delete_goes_with_the_next_one():
-    """Its name was free. The conversation stays deleted, and nobody reads what the pack holds; the next delete empties it."""
+    """Its name was free. The conversation stays deleted, and no reader uses the pack; the next delete empties it."""
     place = ObjectStoreBackend("memory:///agents")
     library = ConversationLibrary(place)
     with library.create(messages=[{"text": "Not for you"}]) as conversation:
@@ -152,7 +150,7 @@ def test_a_pack_that_comes_behind_a_delete_goes_with_the_next_one():
 
 
 def test_what_was_deleted_costs_a_list_nothing(monkeypatch: pytest.MonkeyPatch):
-    """Its mark is gone, also if a summary comes late, and what is left of its summary is asked for by nobody."""
+    """Its mark is gone, even if a summary comes late, and its summary is not requested."""
     place = ObjectStoreBackend("memory:///agents")
     library = ConversationLibrary(place)
     for _ in range(3):
@@ -181,7 +179,7 @@ def test_an_append_is_one_request():
 
 
 def asked_of(patch: pytest.MonkeyPatch, before: Callable[[str], object] = lambda folder: None) -> list[str]:
-    """What is listed and got from now on; ``before`` is called in front of each list, and may do something."""
+    """The lists and gets from now on; ``before`` is called before each list, and may act."""
     asked: list[str] = []
     real_list, real_get = Bucket.list, Bucket.get
 
@@ -216,7 +214,9 @@ def test_an_open_is_two_lists_and_a_get_for_each_pack(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("is_new", [True, False])
 def test_what_is_packed_and_removed_between_two_lists_is_read(is_new: bool, monkeypatch: pytest.MonkeyPatch):
-    """R9: slots that stood alone when packs were listed are gone when slots are. The last of them stands, and says that packs are due again."""
+    """R9: single slots that existed when packs were listed are gone when slots are. The last one exists, and says that
+    packs must be listed again.
+    """
     place = ObjectStoreBackend("memory:///agents")
     log = placed(place)
     log.initialize()
@@ -240,7 +240,7 @@ def test_what_is_packed_and_removed_between_two_lists_is_read(is_new: bool, monk
 
 
 def test_ids_are_listed_over_pages():
-    """A conversation of 2,500 slots stands between two others: it is passed with a request of its own."""
+    """A conversation of 2,500 slots is between two others: it is skipped with its own request."""
     place = ObjectStoreBackend("memory:///agents")
     ids = sorted(str(uuid4()) for _ in range(3))
     for each, slots in zip(ids, (1, 2500, 1), strict=True):
@@ -251,7 +251,7 @@ def test_ids_are_listed_over_pages():
     assert [len(place.read(ids[1], after)) for after in (0, 2499, 2500)] == [2500, 1, 0]
 
 
-def test_what_one_pack_holds_is_not_read_from_another():
+def test_packed_slots_are_read_once():
     """A pack within another is not fetched, nor a slot that a pack holds."""
     place = ObjectStoreBackend("memory:///agents")
     one = str(uuid4())
@@ -303,7 +303,7 @@ def tells_nothing(error: BaseException, server: Loopback) -> bool:
 
 @for_each("fate, says", REFUSED)
 def test_what_the_store_refuses_is_not_stored(fate: Answer, says: str):
-    """B1, B3: each call says so, with the status and the server's word for it, and nothing that is somebody's."""
+    """B1, B3: each call says so, with the status and the server's code, and no private data."""
     with Loopback(on_request=lambda ask: fate) as server:
         place = backend_at(server)
         for call in (lambda: place.put(str(uuid4()), 1, b"bytes-of-a-message", b""), lambda: place.packs_from("x", 1)):
@@ -317,8 +317,8 @@ def test_what_the_store_refuses_is_not_stored(fate: Answer, says: str):
 
 
 @for_each("fate, says", SILENT)
-def test_what_may_have_been_done_is_unknown(fate: Answer | Fate, says: str):
-    """B1, B3, R6: the place does not know, and the log finds no answer either."""
+def test_a_put_without_an_answer_is_unknown(fate: Answer | Fate, says: str):
+    """B1, B3, R6: the backend does not know, and the log finds no answer either."""
     with Loopback(on_request=lambda ask: fate) as server:
         place = backend_at(server)
         with pytest.raises(OutcomeUnknownError) as told:
@@ -398,7 +398,7 @@ def test_a_server_that_keeps_conditions_is_asked_once():
     ],
 )
 def test_an_address_is_not_repeated(address: str):
-    """What stands before an @ or behind a ? is in no name, and a refusal repeats nothing of it."""
+    """Text before an @ or after a ? is in no name, and no error repeats it."""
     try:
         name = ObjectStoreBackend(address).name
     except BackendError as error:
@@ -407,7 +407,7 @@ def test_an_address_is_not_repeated(address: str):
 
 
 def test_plain_http_goes_to_this_machine_alone():
-    """To another one whoever wants it has to say so."""
+    """For another machine it must be allowed explicitly."""
     place = ObjectStoreBackend("s3://b", endpoint="http://192.0.2.1:9", access_key_id=KEY, secret_access_key=SECRET)
     with pytest.raises(BackendError, match="plain http") as told:
         place.put("a", 1, b"", b"")
@@ -418,7 +418,7 @@ def test_plain_http_goes_to_this_machine_alone():
 
 
 def test_a_forked_child_is_refused_at_once():
-    """B2: the client library would hang there, also for a place that the child opened. The parent goes on."""
+    """B2: the client library would hang there, even with a backend that the child opened. The parent continues."""
     place = ObjectStoreBackend("memory:///agents")
     place.put("a", 1, b"", b"")
     child = os.fork()

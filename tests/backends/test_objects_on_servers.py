@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def between(server: Server) -> Iterator[Loopback]:
-    """The loopback before the server; it does nothing until it is told."""
+    """The loopback before the server, without any fault yet."""
     with Loopback(server.port) as loopback:
         yield loopback
 
@@ -120,7 +120,7 @@ def test_an_append_is_one_request(between: Loopback):
 )
 @pytest.mark.parametrize("times", [1, 2])
 def test_what_a_network_does_to_an_append(between: Loopback, fate: Fate | Answer, times: int):
-    """R5, R6: each message stands once, in order, whatever became of the first attempts, and of those that the client library made by itself."""
+    """R5, R6: each message is stored once, in order, whatever happened to first attempts and the client library's own retries."""
     place = place_through(between)
     log = begun(place, "one")
     fates = [fate] * times
@@ -154,7 +154,7 @@ def test_an_unknown_outcome_and_the_next_call(between: Loopback, is_late: bool):
 
 
 def test_a_claim_whose_answer_is_lost(between: Loopback):
-    """R3, R4: it is in place all the same, once, and the earlier writer is told by whom."""
+    """R3, R4: it is stored once, and the earlier writer gets an error that names the new one."""
     place = place_through(between)
     first = begun(place, "one")
     fates: list[Fate] = [Fate.LOST]

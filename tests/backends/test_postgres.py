@@ -1,4 +1,4 @@
-"""PostgreSQL as a place: the contract, what goes wrong with a server and what is said of it, and what no error may tell.
+"""PostgreSQL as a backend: the contract, the errors of a server, and what no error may contain.
 
 The incident: a queue of 150 seconds behind a row lock, a lock that stayed in a pooler's session, and a server with ``synchronous_commit=off``
 that forgot 221 acknowledged messages. Here the fence is the primary key, nothing stays in a session, and such a server is refused.
@@ -68,7 +68,7 @@ def sql(postgres: PostgresServer, url: str) -> Iterator[psycopg.Connection[Any]]
 # ---- without a server --------------------------------------------------------------------------------------------------
 
 
-def test_nobody_who_does_not_ask_for_it_imports_a_client():
+def test_backends_import_their_clients_on_first_use():
     """``PostgresBackend`` is a name of ``transcript_store.backends``; psycopg is imported when one is made."""
     asks = (
         "import sys; from transcript_store.backends import PostgresBackend; print('psycopg' in sys.modules, end=' '); "
@@ -96,7 +96,7 @@ def secrets_of(value: object) -> str:
 
 
 def test_a_connection_string_is_not_repeated():
-    """It may hold a password: neither an error has it, nor ``repr``; a place is neither pickled nor copied."""
+    """It may contain a password: no error or ``repr`` has it; a backend can be neither pickled nor copied."""
     with pytest.raises(ValueError, match="not a connection string") as told:
         PostgresBackend("postgresql://user:hunter2@host:port:x/y z")
     assert "hunter2" not in secrets_of(told.value)
@@ -108,7 +108,7 @@ def test_a_connection_string_is_not_repeated():
 
 
 def test_a_server_that_is_not_there():
-    """Nobody listens: the session goes on trying, and then says that nothing was stored, without an address."""
+    """No server listens: the session retries, then reports that nothing was stored, without an address."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -137,8 +137,8 @@ def test_it_keeps_the_contract(url: str, options: dict[str, Any]):
 @SERVER
 @pytest.mark.parametrize("length", [1, 300_000])
 def test_a_column_that_somebody_has_changed_decides_nothing(url: str, sql: psycopg.Connection[Any], length: int):
-    """D3: it is in the bytes what stands behind what. The incident: ``ts_slot.hash`` was edited, reading said that all was whole, and a write
-    that no answer came in time.
+    """D3: the bytes decide the chain. A reported bug: after an edit of ``ts_slot.hash`` reading found no damage, and a
+    write got no answer in time.
     """
     log = placed(PostgresBackend(url), sleep=lambda _: None)
     log.initialize()
@@ -236,7 +236,7 @@ def test_threads_share_a_few_connections(url: str, sql: psycopg.Connection[Any])
 
 @SERVER
 def test_the_quick_start_is_true(url: str, monkeypatch: pytest.MonkeyPatch):
-    """That of docs/engines.md, as it is printed there; another process, with nothing but the connection string and the id, goes on."""
+    """The example of docs/engines.md; another process continues with only the connection string and the id."""
     page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text()
     monkeypatch.setenv("DATABASE_URL", url)
     names: dict[str, Any] = {}
@@ -332,7 +332,7 @@ def test_sql_sees_the_lines(url: str, sql: psycopg.Connection[Any]):
 
 
 @SERVER
-def test_whoever_is_killed_before_the_first_summary_leaves_a_conversation_that_is_listed(url: str):
+def test_a_conversation_without_a_summary_is_listed(url: str):
     """R11: the incident: an import that was killed there and run again found all on record, and no list ever showed the conversation."""
 
     class KilledBefore(PostgresBackend):
@@ -383,7 +383,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @SERVER
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_refused_for_good_says_so_at_once(postgres: PostgresServer, url: str, what: str):
-    """Nothing is stored, and the error has a way out. No attempt is repeated, and no address, user, password or byte is told."""
+    """Nothing is stored, and the error has a hint. No retry, and no address, user, password or byte in the error."""
     changed, hint = REFUSED[what]
     waited: list[float] = []
     options = f"-csearch_path={url.rpartition('%3D')[2]} {changed.get('options', '')}"
@@ -411,7 +411,7 @@ def test_a_table_that_is_gone_in_the_middle(url: str, sql: psycopg.Connection[An
 
 @SERVER
 def test_a_child_is_refused_at_once(url: str):
-    """Connections are never used by two processes. A child makes a place of its own; one that was only made before the fork works."""
+    """Two processes never share connections. A child opens its own backend; one that was only created before the fork works."""
     place, fresh, one = PostgresBackend(url), PostgresBackend(url), str(uuid4())
     assert place.put(one, 1, slot(1), ZEROS)
     child = os.fork()
@@ -509,7 +509,7 @@ def test_a_server_that_forgot_is_refused(url: str, sql: psycopg.Connection[Any])
 
 @SERVER
 def test_a_deleted_conversation_is_forgotten(url: str, sql: psycopg.Connection[Any]):
-    """Retention: one row is left, and whoever loads it is told. ``expunge`` of a slot that is not there removes nothing."""
+    """Retention: one row is left, and a load gets an error. ``expunge`` of a missing slot removes nothing."""
     place = PostgresBackend(url)
     log = placed(place)
     log.initialize(messages=[{"text": "one"}])

@@ -1,6 +1,6 @@
 """Processes that take one conversation over from one another on a PostgreSQL, while they and the server are killed.
 
-Everybody says what was told. In the end: acknowledged, and lost, twice or out of order: none (R1, R3, R4, R5).
+Each process reports the answers that it got. No acknowledged message is lost, duplicated or out of order (R1, R3, R4, R5).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from tests.backends.judging import judged, placed
+from tests.backends.judging import Verdict, judged, placed
 from tests.kit.postgres import PostgresServer
 from tests.kit.proxy import Net, Proxy
 from transcript_store.backends import BackendConversation, BackendError, ConversationTakenOverError, PostgresBackend
@@ -22,7 +22,9 @@ LONG = pytest.mark.long
 
 
 def test_the_judge_sees_what_must_not_be():
-    """What was acknowledged and is not there, stands twice, is out of order, was refused and stored, or was not read by a claim."""
+    """An acknowledged message that is lost, duplicated or out of order, a refused one that is stored, or one that a
+    claim did not read.
+    """
     place = SimulatedBackend()
     log = placed(place)
     log.initialize(messages=[{"text": text} for text in ("a1", "a2", "b1", "b1")])
@@ -43,19 +45,35 @@ def test_the_judge_sees_what_must_not_be():
     ]
 
 
-def begun(url: str) -> str:
-    log = placed(PostgresBackend(url, create=True))
-    log.initialize()
-    return log.id
+class Storm:
+    """One conversation on a PostgreSQL, and the reports of the processes that write to it."""
+
+    def __init__(self, postgres: PostgresServer, seed: int) -> None:
+        self.url = postgres.schema()
+        self.random = Random(seed)
+        self.reports: list[tuple[str, str]] = []
+        log = placed(PostgresBackend(self.url, create=True))
+        log.initialize()
+        self.id = log.id
+
+    def verdict(self) -> Verdict:
+        """Require that nothing was lost, and that enough was acknowledged."""
+        verdict = judged(PostgresBackend(self.url), self.id, self.reports)
+        assert (verdict.lost, verdict.twice, verdict.wrong) == ([], [], [])
+        assert verdict.acknowledged > 20
+        return verdict
+
+    def texts(self) -> set[str]:
+        log = placed(PostgresBackend(self.url), self.id, read_only=True)
+        log.load()
+        return {message["text"] for message in log.get_messages()}
 
 
 @LONG
 @pytest.mark.parametrize("seed", range(2))
 def test_writers_and_the_server_are_killed(postgres: PostgresServer, record_property, seed: int):
-    """R1, R3, R4, R5: four processes; a writer is killed after each dozen of what is told, and the server three times."""
-    url = postgres.schema()
-    one, random = begun(url), Random(seed)
-    said: list[tuple[str, str]] = []
+    """R1, R3, R4, R5: four processes; a writer is killed after each dozen of answers, and the server three times."""
+    storm = Storm(postgres, seed)
     readers = selectors.DefaultSelector()
     count = 0
 
@@ -64,18 +82,18 @@ def test_writers_and_the_server_are_killed(postgres: PostgresServer, record_prop
         count += 1
         name = f"s{seed}w{count}"
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.backends.judging", url, one, name], stdout=subprocess.PIPE
+            [sys.executable, "-m", "tests.backends.judging", storm.url, storm.id, name], stdout=subprocess.PIPE
         )
         assert process.stdout is not None
         readers.register(process.stdout, selectors.EVENT_READ, (name, process))
 
     def end(key: selectors.SelectorKey) -> None:
-        """Kill it, and hear what it had still said: what is cut off in the middle of a line was told to nobody."""
+        """Kill it, and read the rest of its output: a line that is cut off was reported to no one."""
         name, process = key.data
         readers.unregister(key.fileobj)
         process.kill()
         rest = process.stdout.read()
-        said.extend((name, line.decode()) for line in rest.split(b"\n")[:-1])
+        storm.reports.extend((name, line.decode()) for line in rest.split(b"\n")[:-1])
         process.wait()
         process.stdout.close()
 
@@ -83,23 +101,21 @@ def test_writers_and_the_server_are_killed(postgres: PostgresServer, record_prop
         begin()
     kills, server_kills = 0, 0
     while kills < 12:
-        before = len(said)
-        while len(said) < before + 12:
+        before = len(storm.reports)
+        while len(storm.reports) < before + 12:
             for key, _ in readers.select():
                 line = key.fileobj.readline()  # type: ignore[union-attr]
                 assert line, f"{key.data[0]} ended by itself"
-                said.append((key.data[0], line.decode().rstrip("\n")))
+                storm.reports.append((key.data[0], line.decode().rstrip("\n")))
         if kills % 4 == 3:
             postgres.restart()
             server_kills += 1
-        end(random.choice(list(readers.get_map().values())))
+        end(storm.random.choice(list(readers.get_map().values())))
         kills += 1
         begin()
     for key in list(readers.get_map().values()):
         end(key)
-    verdict = judged(PostgresBackend(url), one, said)
-    assert (verdict.lost, verdict.twice, verdict.wrong) == ([], [], [])
-    assert verdict.acknowledged > 20
+    verdict = storm.verdict()
     record_property("messages acknowledged on PostgreSQL in storms with kills", verdict.acknowledged)
     record_property("takeovers in them", verdict.takeovers)
     record_property("kills of writers in them", kills)
@@ -110,52 +126,42 @@ def test_writers_and_the_server_are_killed(postgres: PostgresServer, record_prop
 @pytest.mark.parametrize("seed", range(4))
 def test_the_network_breaks_one_exchange_in_five(postgres: PostgresServer, record_property, seed: int):
     """R1, R3, R4, R5, R6: three sessions take turns through a proxy that loses, delays and cuts; late requests land at any time."""
-    url = postgres.schema()
-    one, random = begun(url), Random(seed)
-    said: list[tuple[str, str]] = []
+    storm = Storm(postgres, seed)
     unknown: list[tuple[BackendConversation, BackendError, str]] = []
     with Proxy(postgres.port) as proxy:
         proxy.on_exchange = lambda: (
-            random.choice([Net.LOST, Net.REFUSED, Net.LATE]) if random.random() < 0.2 else Net.DONE
+            storm.random.choice([Net.LOST, Net.REFUSED, Net.LATE]) if storm.random.random() < 0.2 else Net.DONE
         )
-        place = PostgresBackend(url.replace(str(postgres.port), str(proxy.port)), timeout_seconds=2)
-        logs = {name: placed(place, one, holder=name, waits_seconds=(0.0,) * 2) for name in "abc"}
+        place = PostgresBackend(storm.url.replace(str(postgres.port), str(proxy.port)), timeout_seconds=2)
+        logs = {name: placed(place, storm.id, holder=name, waits_seconds=(0.0,) * 2) for name in "abc"}
         owns: set[str] = set()
         for number in range(150):
-            name = random.choice("abc")
+            name = storm.random.choice("abc")
             log, text = logs[name], f"{name}{number}"
-            if random.random() < 0.1:
+            if storm.random.random() < 0.1:
                 proxy.land()
             try:
                 if name not in owns:
                     log.load()
                     owns.add(name)
-                    said.append((name, f"claim {log.epoch} {len(log.get_messages())}"))
+                    storm.reports.append((name, f"claim {log.epoch} {len(log.get_messages())}"))
                 log.append_message({"text": text})
             except ConversationTakenOverError:
                 owns.discard(name)
-                said.append((name, f"refused {log.epoch} {text}"))
+                storm.reports.append((name, f"refused {log.epoch} {text}"))
             except BackendError as error:
                 if name in owns and error.outcome == "unknown":
                     unknown.append((log, error, text))
             else:
-                said.append((name, f"stored {log.epoch} {text}"))
+                storm.reports.append((name, f"stored {log.epoch} {text}"))
         proxy.on_exchange = None
         proxy.land()
         for log in (logs[name] for name in owns):
             log.get_messages()
-        verdict = judged(PostgresBackend(url), one, said)
-        stored = _texts(url, one)
+        stored = storm.texts()
         assert all(log.outcome(error) in (None, text in stored) for log, error, text in unknown)
         place.close()
-    assert (verdict.lost, verdict.twice, verdict.wrong) == ([], [], [])
-    assert verdict.acknowledged > 20
+    verdict = storm.verdict()
     record_property("messages acknowledged on PostgreSQL through a proxy", verdict.acknowledged)
     record_property("takeovers through it", verdict.takeovers)
     record_property("unknown outcomes through it", len(unknown))
-
-
-def _texts(url: str, id: str) -> set[str]:
-    log = placed(PostgresBackend(url), id, read_only=True)
-    log.load()
-    return {message["text"] for message in log.get_messages()}

@@ -1,4 +1,4 @@
-"""What reads a whole library on a place: an agent that asks for its own past (`mcp`), and a person with a browser (`serve`).
+"""Readers of a library on a backend: an agent that searches its past (`mcp`), and a browser (`serve`).
 
 Both were for folders alone: whoever kept conversations on a database had to fork each into a folder to look at it. Nothing of them may claim a
 conversation: an agent that only looks would depose the one that works.
@@ -78,7 +78,7 @@ def test_an_agent_reads_its_past_on_a_backend(
 
 
 def test_what_is_written_meanwhile_is_read(past: LibraryTools, library: ConversationLibrary) -> None:
-    """R9: each answer is of what stands there now, a replace makes a cursor worthless, and a deleted conversation is gone."""
+    """R9: each answer is of the present state, a replace invalidates cursors, and a deleted conversation is gone."""
     own_id = begun(library, "one", "two", "three")
     with library.open(own_id) as writer:
         page = past.read_conversation(own_id, limit=2)
@@ -93,7 +93,7 @@ def test_what_is_written_meanwhile_is_read(past: LibraryTools, library: Conversa
 
 
 def test_labels_bound_what_an_agent_sees_there(library: ConversationLibrary, tmp_path: Path) -> None:
-    """The scope counts as it stands now, whatever the index says: a label that was taken away takes the conversation away."""
+    """The scope uses the present labels, whatever the index has: without the label the conversation is out of scope."""
     own_id = begun(library, "mine", labels={"project": "x"})
     other = begun(library, "not mine", labels={"project": "y"})
     with LibraryTools(library, cache=tmp_path / "cache", scope=Scope(["project=x"])) as past:
@@ -110,7 +110,7 @@ def test_labels_bound_what_an_agent_sees_there(library: ConversationLibrary, tmp
 def test_what_is_sealed_there_needs_the_key(
     backend: SimulatedBackend, library: ConversationLibrary, tmp_path: Path
 ) -> None:
-    """Without the key nothing of it is told; with it all is, and nothing of it is in the cache."""
+    """Without the key nothing is shown; with it everything is, and nothing of it is in the cache."""
     sealed = library_on(backend)
     own_id = sealed.create(messages=MESSAGES).id
     with LibraryTools(library, cache=tmp_path / "cache") as past:
@@ -245,7 +245,7 @@ def test_what_is_sealed_there_is_shown_with_the_key(
 
 
 def test_a_server_is_not_begun_for_nothing(tmp_path: Path) -> None:
-    """A directory that is not there is refused in front of the browser, and a place that does not answer too."""
+    """A missing directory is refused before the browser opens, and so is a backend that does not answer."""
     pytest.importorskip("starlette", reason="needs the extra `view`")
     from transcript_store.serving._library import home_of
 

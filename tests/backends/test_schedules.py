@@ -1,4 +1,4 @@
-"""Two sessions on one place, in every order there is, with requests that get lost, land late, come twice, and kill who makes them.
+"""Two sessions on one backend in every order, with requests that are lost, late, repeated, or kill their process.
 
 Nothing that was acknowledged is lost, stands twice or is out of its order; whoever claims has read all that was acknowledged before; whoever is
 deposed has stored nothing; and the log can be read and written afterwards (R2, R3, R4, R5, R6, R9). Longer schedules, and those on an object store

@@ -78,7 +78,7 @@ def test_two_libraries_in_one_database(postgres: PostgresServer):
 
 
 def test_a_copy_without_its_key_says_where_the_key_is_missing(tmp_path):
-    """The error named a file in memory, ``/backend/ID/key.json``, which nobody could look for."""
+    """A reported bug: the error named ``/backend/ID/key.json``, a file in memory that no user could find."""
     library = ConversationLibrary(tmp_path / "chats", encryption_key=b"k" * 32)
     with library.create(messages=[SAID]) as conversation:
         pass

@@ -1,4 +1,4 @@
-"""What is plain on a place becomes sealed: one slot more, and a key beside it that is there before.
+"""A plaintext conversation on a backend is sealed: one more slot, and a wrapped key that is stored first.
 
 In a folder ``seal()`` removes what is plain. Slots are chained and written once, so nothing of them can go: whoever seals says so, by
 ``keep_plain=True``, or makes a sealed fork and deletes the original. The danger is a conversation that is sealed and has no key: then its owner
@@ -70,8 +70,8 @@ def test_it_is_sealed_from_here_on(backend: SimulatedBackend) -> None:
         assert len(store.get_records(generation=0)) == 3
 
 
-def test_what_is_plain_before_is_said_to_stay(backend: SimulatedBackend) -> None:
-    """Nobody is made to believe that it is gone: without ``keep_plain`` nothing is changed, and a shred names what can be read."""
+def test_seal_reports_that_plaintext_stays(backend: SimulatedBackend) -> None:
+    """Without ``keep_plain`` nothing is changed, and a shred lists what can still be read."""
     plain(backend)
     with library_on(backend).store(ID) as store, pytest.raises(UnsupportedByBackendError, match="remove the plaintext"):
         store.seal()
@@ -86,7 +86,7 @@ def test_what_is_plain_before_is_said_to_stay(backend: SimulatedBackend) -> None
 
 
 def test_the_hint_leaves_nothing_plain(backend: SimulatedBackend) -> None:
-    """A fork with the key, and a delete of the original: nothing of the content is on the place any more."""
+    """A fork with the key, and a delete of the original: the backend has no plaintext any more."""
     plain(backend)
     fork = library_on(backend, None).fork(ID, into=library_on(backend))
     library_on(backend, None).delete(ID)
@@ -96,7 +96,7 @@ def test_the_hint_leaves_nothing_plain(backend: SimulatedBackend) -> None:
 
 
 def test_sealed_twice_is_sealed_once(backend: SimulatedBackend) -> None:
-    """The same call again adds no generation; unsealed and sealed anew, it is one data key, and each generation opens."""
+    """A repeated call adds no generation; after unseal and seal the data key is the same, and each generation opens."""
     plain(backend)
     seal(backend)
     seal(backend)
@@ -111,7 +111,9 @@ def test_sealed_twice_is_sealed_once(backend: SimulatedBackend) -> None:
 
 
 def test_a_writer_at_work_is_not_sealed_away(backend: SimulatedBackend) -> None:
-    """R4: whoever is at work makes an error; who takes over seals, and the other one is told and has written nothing."""
+    """R4: an active writer causes an error; with a takeover the seal succeeds, and the other writer is fenced with
+    nothing written.
+    """
     plain(backend)
     with library_on(backend, None).open(ID) as here:
         with library_on(backend).store(ID) as store, pytest.raises(ConversationLockedError):

@@ -1,4 +1,4 @@
-"""Sealed conversations on a place: what the engine, and whoever runs it, sees of them; what can be done to them unseen; and their keys.
+"""Sealed conversations on a backend: what the engine, and whoever runs it, sees of them; what can be done to them unseen; and their keys.
 
 The engine is somebody else's machine more often than a disk is. So everything that reaches it is looked through here, everything that can be done to
 slots without the key is done, and each request of each operation is lost, late, repeated, or the last thing that its process did.
@@ -102,7 +102,7 @@ def test_nothing_of_the_content_reaches_the_backend():
         assert OTHER_KEY not in data
 
 
-def test_what_a_list_shows(backend: SimulatedBackend):
+def test_a_list_needs_no_key_and_shows_no_title(backend: SimulatedBackend):
     """A list needs no key, says ``sealed``, and has neither a title nor a label; counts, times, provider and model are in sight."""
     library = library_on(backend)
     lived(library)
@@ -180,7 +180,7 @@ def test_without_the_key(backend: SimulatedBackend):
 
 
 def test_between_a_backend_and_a_folder(backend: SimulatedBackend):
-    """A fork is sealed anew, with a data key of its own, there and back; of what is plain ``fork_from`` makes a sealed one."""
+    """A fork is sealed again with its own data key, in both directions; ``fork_from`` of a plain one makes a sealed one."""
     files = SimulatedFileSystem()
     lived(library := library_on(backend))
     folder = ConversationLibrary("/library", encryption_key=OTHER_KEY, file_system=files)
@@ -227,7 +227,7 @@ def slots(backend: SimulatedBackend, id: str = ID) -> list[tuple[dict[str, Any],
 
 
 def write(backend: SimulatedBackend, changed: list[tuple[dict[str, Any], list[dict[str, Any]]]], id: str = ID) -> None:
-    """Slots with every hash, length and position computed anew: anybody can do that."""
+    """Slots with all hashes, lengths and positions computed again, which needs no key."""
     for name in backend.names(id):
         backend.set_object(id, name, None)
     chain, head, seq, offset = GENESIS, GENESIS, 0, 0
@@ -315,7 +315,7 @@ def strip_the_check_of_the_metadata(found):
 
 
 def begin_a_plain_generation(found):
-    """A downgrade: a generation that nobody sealed, behind the sealed ones."""
+    """A downgrade: an unsealed generation after the sealed ones."""
     header = {**found[0][1][0], "generation": 2}
     for name in ("requires", "check", "begins_with"):
         header.pop(name, None)
@@ -356,7 +356,7 @@ ATTACKS: dict[Callable[[Any], None], str | type[Exception]] = {
 
 
 @for_each("attack", ATTACKS)
-def test_what_is_done_without_the_key_is_an_error(attack: Callable[[Any], None]):
+def test_every_attack_without_the_key_is_an_error(attack: Callable[[Any], None]):
     """P17: changed, moved, swapped, replayed, cut out or downgraded: an error of ours, without a word of the content."""
     backend = SimulatedBackend()
     lived(library_on(backend))
@@ -372,8 +372,8 @@ def test_what_is_done_without_the_key_is_an_error(attack: Callable[[Any], None])
     assert CANARY not in str(told.value)
 
 
-def test_what_it_is_without_an_attack():
-    """The tests above change what they say and nothing else: slots that are written anew as they were are taken."""
+def test_rewriting_slots_unchanged_is_accepted():
+    """The attacks above change only what they claim: slots rewritten unchanged are accepted."""
     backend = SimulatedBackend()
     lived(library_on(backend))
     before = {name: backend.object(ID, name) for name in backend.names(ID)}
@@ -382,7 +382,7 @@ def test_what_it_is_without_an_attack():
 
 
 def test_the_last_slots_gone_are_not_noticed():
-    """R7: whoever takes the last slots away, all that stands behind one, leaves what was whole then. So says the table of attacks."""
+    """R7: removing the last slots leaves an earlier valid state, as the table of attacks says."""
     backend = SimulatedBackend()
     lived(library_on(backend))
     found = slots(backend)
@@ -406,7 +406,7 @@ def test_the_key_gone_or_changed(backend: SimulatedBackend, what: Any):
 
 
 def test_a_wrong_key_deposes_nobody(backend: SimulatedBackend):
-    """Whoever has not the key, or gives one for what is plain, is refused before the claim: the writer at work goes on."""
+    """Without the key, or with a key for a plain conversation, a call is refused before the claim: the active writer continues."""
     with create(library_on(backend)) as store, library_on(backend, None).create(id=OTHER_ID) as plain:
         before = backend.names(ID), backend.names(OTHER_ID)
         with pytest.raises(WrongKeyError):
@@ -422,7 +422,9 @@ def test_a_wrong_key_deposes_nobody(backend: SimulatedBackend):
 
 
 def test_rotate(backend: SimulatedBackend):
-    """Each data key is wrapped anew, of those too that are open to write, whose writers go on; no slot is touched; the old key opens nothing."""
+    """Each data key is wrapped again, also of open conversations, whose writers continue; no slot is touched; the old
+    key opens nothing.
+    """
     lived(library_on(backend))
     with (
         library_on(backend, None).create(id=OTHER_ID),
@@ -467,7 +469,7 @@ def test_a_rotation_tells_a_key_that_is_gone_from_one_that_never_was(backend: Si
 
 
 def test_shred(backend: SimulatedBackend):
-    """Nothing can be read again by any key; the writer is told; a second call says when it was; what is plain is named."""
+    """No key can read it again; the writer gets an error; a second call says when it was shredded; plaintext is listed."""
     lived(library := library_on(backend))
     done = library.shred(ID)
     assert (done.id, done.still_readable) == (ID, ())
@@ -507,7 +509,7 @@ def test_a_key_is_shredded_of_which_there_are_no_slots(backend: SimulatedBackend
 
 
 def test_a_shred_beside_a_writer(backend: SimulatedBackend):
-    """A writer at work is not shredded under its hands; one that has stalled is told, and stores nothing behind it."""
+    """An active writer's conversation is not shredded; a stalled writer is fenced, and stores nothing after it."""
     library = library_on(backend)
     with create(library) as store:
         with pytest.raises(TranscriptStoreError):
@@ -521,7 +523,7 @@ def test_a_shred_beside_a_writer(backend: SimulatedBackend):
 
 
 def test_what_is_damaged_can_be_forgotten(backend: SimulatedBackend):
-    """A shred needs no whole log: whoever wants to forget is not told to repair first. What it holds besides counts as readable."""
+    """A shred needs no intact log, so no repair first. Other contents count as readable."""
     lived(library := library_on(backend))
     backend.set_object(ID, "s/3", b"no slot")
     assert library.shred(ID).still_readable == (f"simulated/{ID}",)
@@ -562,7 +564,7 @@ class Broken:
 
 
 def test_a_provider_that_fails(backend: SimulatedBackend):
-    """Nothing is put on the place by a create; a rotation raises, and what it met before that is rotated."""
+    """A create puts nothing on the backend; a rotation raises, and the conversations before that are rotated."""
     with pytest.raises(KeyProviderError):
         library_on(backend, Broken()).create(id=ID)
     assert (backend.names(ID), backend.key(ID)) == ([], None)
@@ -572,7 +574,7 @@ def test_a_provider_that_fails(backend: SimulatedBackend):
 
 
 def test_two_that_create_one_id(backend: SimulatedBackend):
-    """Y1: the other one comes between the key and slot 1. One of them creates it, the other is told, and the key fits what is there."""
+    """Y1: the other create comes between the key and slot 1. One creates it, the other gets an error, and the key fits."""
     first = library_on(backend)
 
     def comes_between(request: BackendRequest) -> None:
@@ -587,7 +589,7 @@ def test_two_that_create_one_id(backend: SimulatedBackend):
 
 
 def test_a_create_that_is_killed_beside_another(backend: SimulatedBackend):
-    """Y1: the other one comes in front of slot 1, and is killed before its own: the key beside the conversation is that of the first."""
+    """Y1: the other create comes before slot 1, and is killed before its own: the key is that of the first."""
     first = library_on(backend)
 
     def comes_between(request: BackendRequest) -> None:
@@ -694,7 +696,7 @@ def check(backend: SimulatedBackend, told: dict[str, Any], where: str) -> None:
 
 
 def test_a_create_that_replaces_a_key_is_seen(backend: SimulatedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Y1 left out: a conversation stands there without its key."""
+    """Without Y1 a conversation is left without its key."""
 
     def begin(self: KeyCell, keys: Any, files: Any, *_: Any) -> Sealing:
         new = Sealing.new(keys, self.id, files, self.path)
@@ -720,7 +722,7 @@ def test_a_key_that_is_put_over_another_is_seen() -> None:
 
 
 def test_a_claim_before_the_key_is_seen(backend: SimulatedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A writer is deposed by whoever has not the key."""
+    """A process without the key fences a writer."""
     monkeypatch.setattr(MirroredLog, "_unlock", lambda self: None)
     with pytest.raises((AssertionError, TranscriptStoreError)):
         test_a_wrong_key_deposes_nobody(backend)

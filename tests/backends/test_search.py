@@ -1,7 +1,7 @@
-"""The index of a library on a place: a file in the cache directory, brought up to date from the slots.
+"""The index of a library on a backend: a file in the cache directory, brought up to date from the slots.
 
-A place that can tell the last slots is asked at each call, and F9 holds as in a folder. Of an object store what writers left for lists is
-taken; F9 holds behind a refresh, and every answer says as of when. Hits are read from the place when the answer is made, in any case.
+A backend that can tell the last slots is asked at each call, and F9 holds as in a folder. Of an object store what writers left for lists is
+taken; F9 holds behind a refresh, and every answer says as of when. Hits are read from the backend when the answer is made, in any case.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def test_nothing_of_what_is_sealed_is_in_the_index(make_place: Callable[[], Simu
 
 
 def test_nobody_answers(tmp_path: Path) -> None:
-    """The error says so, and the index goes on when somebody answers again."""
+    """The error says so, and the index works again once the backend answers."""
     place = SimulatedBackend()
     library = ConversationLibrary(place, waits_seconds=(), file_system=SimulatedFileSystem())  # type: ignore[call-arg]
     library.create(messages=[user_message("needle")]).close()
@@ -188,7 +188,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
 
 
 def test_the_index_is_named_by_the_backend_itself(tmp_path: Path) -> None:
-    """Two libraries on one place share it, another place has another one, and one without an identity has one that nobody keeps."""
+    """Two libraries on one backend share it, another backend has another, and one without an identity has a temporary one."""
     place, other = SimulatedBackend(), SimulatedBackend()
     paths = []
     for each in (place, place, other):
@@ -204,7 +204,7 @@ def test_the_index_is_named_by_the_backend_itself(tmp_path: Path) -> None:
 
 
 def test_no_writer_is_hindered(tmp_path: Path) -> None:
-    """F11: an index puts nothing on a place, and claims nothing: an open writer stays the writer."""
+    """F11: an index puts and claims nothing on a backend: an open writer stays the writer."""
     place = SimulatedBackend()
     library = ConversationLibrary(place)
     with library.create(messages=[user_message("needle")]) as conversation:
@@ -293,7 +293,7 @@ def test_what_postgresql_says_of_its_last_slots(postgres: PostgresServer) -> Non
 
 
 def test_an_identity_has_no_secret_in_it() -> None:
-    """Neither user nor password nor host: the same for whoever comes with other credentials, another one for another database."""
+    """No user, password or host: the same with other credentials, different for another database."""
     one, two, other = (
         PostgresBackend(f"postgresql://{user}:{PASSWORD}@db.example/{name}")
         for user, name in ((USER, "agents"), ("other", "agents"), (USER, "others"))

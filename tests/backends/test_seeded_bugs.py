@@ -31,7 +31,7 @@ def before(world: World, call: str, name: str, act: Callable[[], object]) -> Non
 
 
 def unknown_append(actor: Actor) -> None:
-    """An append that nobody answers, and that lands late."""
+    """An append without an answer that arrives late."""
     place = actor.world.place
     first = [Fate.LATE]
     place.on_request = lambda request: first.pop() if request.changes and first else Fate.REFUSED
@@ -41,8 +41,14 @@ def unknown_append(actor: Actor) -> None:
     assert actor.world.unknown
 
 
+def take_over_and_pack(actor: Actor) -> None:
+    actor.load()
+    actor.append()
+    actor.pack()
+
+
 def loses(world: World) -> bool:
-    """Whether what was promised is broken at the end."""
+    """True if a promise is broken at the end."""
     try:
         world.judge()
     except (LossError, TranscriptStoreError):
@@ -54,7 +60,9 @@ def loses(world: World) -> bool:
 
 
 def a_claim_in_a_freed_name() -> World:
-    """The second has read two slots and is about to claim the third. The first goes on, packs, and tidies: the third slot's name is free."""
+    """The second session has read two slots and is about to claim the third. The first continues, packs and tidies: the
+    third slot's name is free.
+    """
     world, a = begun(SimulatedObjectStore(), messages=1)
     b = Actor(world, "b")
 
@@ -70,16 +78,11 @@ def a_claim_in_a_freed_name() -> World:
 
 
 def a_writer_that_stalls_before_a_claim() -> World:
-    """The first is about to put the third slot. The second claims it, goes on, packs and tidies."""
+    """The first session is about to put the third slot. The second claims it, continues, packs and tidies."""
     world, a = begun(SimulatedObjectStore(), messages=1)
     b = Actor(world, "b")
 
-    def takes_over() -> None:
-        b.load()
-        b.append()
-        b.pack()
-
-    before(world, "put", "s/3", takes_over)
+    before(world, "put", "s/3", lambda: take_over_and_pack(b))
     a.append()
     return world
 
@@ -95,9 +98,7 @@ def a_writer_that_stalls_before_its_own_late_slot() -> World:
 
     def lands() -> None:
         world.place.land()
-        b.load()
-        b.append()
-        b.pack()
+        take_over_and_pack(b)
 
     before(world, "put", "s/3", lands)
     a.append()
@@ -130,9 +131,7 @@ def a_pack_made_beside_a_late_slot() -> World:
     a.pack()
     world.place.land()
     b = Actor(world, "b")
-    b.load()
-    b.append()
-    b.pack()
+    take_over_and_pack(b)
     return world
 
 
@@ -187,7 +186,7 @@ def puts_what_it_likes(patch: pytest.MonkeyPatch) -> None:
 
 
 def packs_what_is_there(self: ClaimedLog, *, tidy: bool) -> int:
-    """A pack of what stands under the names, and of what earlier packs say of the rest; nothing is verified."""
+    """A pack of the values under the names and of earlier packs; nothing is verified."""
     place: SimulatedObjectStore = self.backend  # type: ignore[assignment]
     found: dict[int, bytes] = {}
     for piece in place.read(self.id):
@@ -257,7 +256,7 @@ def test_without_the_rule_the_loss_is_seen(rule: str, monkeypatch: pytest.Monkey
 
 
 def test_a_put_looks_at_the_slot_before():
-    """R8: with the rule the writer is told; without it, it writes behind the hole, and the log is unreadable."""
+    """R8: with the rule the writer gets an error; without it, it writes after the hole, and the log is unreadable."""
     a_server_that_lost_a_commit(SimulatedBackend)().judge()
     with pytest.raises(LossError, match="R8"):
         a_server_that_lost_a_commit(LooksAtNothing)()
@@ -272,7 +271,7 @@ class FreesNames(SimulatedObjectStore):
 
 @pytest.mark.parametrize("make_place", [SimulatedObjectStore, FreesNames])
 def test_expunging_keeps_the_fences(make_place: type[SimulatedBackend]):
-    """R4: a writer has stalled, and its conversation was deleted and expunged. It is told.
+    """R4: a stalled writer whose conversation was deleted and expunged gets an error.
 
     Without the rule, its message is acknowledged, and nobody can read it.
     """

@@ -1,4 +1,4 @@
-"""`transcript-store ship`: each night's copy, a copy that keeps up, and the disk that is made anew from it.
+"""`transcript-store ship`: each night's copy, a copy that keeps up, and the restored disk.
 
 Two notebooks shared a bucket for their copies. One evening the server answered nothing; a program that stopped at the first error had copied the
 three conversations whose names came first, and said so nowhere. So each conversation is told of, by itself, and what is left is a number.
@@ -47,7 +47,7 @@ def library(tmp_path: Path) -> ConversationLibrary:
 
 
 def files_in(folder: str | Path) -> dict[str, bytes]:
-    """What stands in a folder, without locks, by its name there."""
+    """The files of a folder by name, without locks."""
     root = Path(folder)
     return {
         str(path.relative_to(root)): path.read_bytes()
@@ -92,7 +92,7 @@ def test_one_conversation_goes_and_comes_by_its_name(
 
 
 def test_folders_that_are_behind_continue(cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path) -> None:
-    """One got a record, one a generation, the third nothing; then one of the folders goes on by itself, and stays ahead."""
+    """One got a record, one a generation, the third nothing; then one of the folders continues by itself, and stays ahead."""
     restored = str(tmp_path / "restored")
     cli("ship", library.directory, place)
     cli("restore", place, restored)
@@ -118,7 +118,7 @@ def test_folders_that_are_behind_continue(cli: Cli, library: ConversationLibrary
 def test_one_that_cannot_go_does_not_stop_the_others(
     cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path
 ) -> None:
-    """One is damaged, one went on by itself on the place: each is told with its way out, the third goes, and the exit code is 1."""
+    """One is damaged, one continued on the backend: each error has its hint, the third is sent, and the exit code is 1."""
     broken, parted, whole = sorted(summary.id or "" for summary in library.list())
     ship(f"{library.directory}/{parted}", backend_at(place))
     with ConversationLibrary(backend_at(place)).open(parted) as other:
@@ -141,7 +141,7 @@ def test_one_that_cannot_go_does_not_stop_the_others(
 
 
 def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path) -> None:
-    """Two folders, two places, an id behind the place, a watch that sends nothing: exit code 2, and no password in a sentence."""
+    """Two folders, two backends, an id after the backend, a watch that sends nothing: exit code 2, and no password in the error."""
     secret = "postgresql://lovelace:s3cret@db.example/agents"
     one = library.list()[0].id
     for words in (
@@ -163,7 +163,7 @@ def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, 
 
 
 def test_a_sealed_conversation_says_that_its_key_stays(cli: Cli, place: str, tmp_path: Path) -> None:
-    """Without ``--with-key`` the copy is told to be unreadable; no key has to be given for either."""
+    """Without ``--with-key`` the copy is reported as unreadable; neither way needs a key."""
     sealed = ConversationLibrary(tmp_path / "chats", encryption_key=bytes(range(32)))
     sealed.create(messages=[user_message("a secret")]).close()
     sealed.create(messages=[user_message("another secret")]).close()
@@ -205,7 +205,7 @@ def at_each_pause(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_a_copy_keeps_up_until_ctrl_c(
     cli: Cli, library: ConversationLibrary, place: str, at_each_pause: Callable[..., None], is_library: bool
 ) -> None:
-    """What is appended, replaced and created meanwhile is sent, and nothing else is said; at the end nobody holds the copy."""
+    """Appends, replaces and creates are sent, and nothing else is printed; at the end the copy is not claimed."""
     newest = library.list()[0]
     source = library.directory if is_library else newest.directory
     conversation = library.open(newest.id or "")
@@ -228,7 +228,7 @@ def test_a_copy_keeps_up_until_ctrl_c(
         assert copy.get_metadata().labels == {"title": "of later"}
 
 
-def test_what_is_wrong_is_said_once_and_then_that_it_continues(
+def test_follow_reports_a_problem_once_and_its_end(
     cli: Cli, library: ConversationLibrary, place: str, at_each_pause: Callable[..., None]
 ) -> None:
     """A conversation is damaged while its library is followed, for three looks; then it is put right."""
@@ -275,7 +275,7 @@ print(ship(sys.argv[1], place).left_records, flush=True)
 
 
 def killed_again_and_again(tmp_path: Path, url: str, restart: Callable[[], None], **environment: str) -> int:
-    """Each run is killed one event later than the one before, while the conversation goes on; once the server is killed, too.
+    """Each run is killed one event later, while the conversation continues; once the server is killed too.
 
     Returns how many runs were killed before one came to its end.
     """
@@ -365,7 +365,7 @@ def test_runs_that_are_killed_on_an_object_store(tmp_path: Path) -> None:
 
 @LONG
 def test_a_copy_that_keeps_up_ends_with_its_process(postgres: PostgresServer, tmp_path: Path) -> None:
-    """The command itself: it follows a writer, is told to end by Ctrl-C, and nobody holds the copy then."""
+    """The real command follows a writer until Ctrl-C, and leaves no claim."""
     library = ConversationLibrary(tmp_path / "chats")
     conversation = library.create(messages=[user_message("first")])
     url = postgres.schema()

@@ -1,8 +1,8 @@
-"""A folder as a copy elsewhere, and back: to the byte, wherever it is cut off, and nobody's messages are written over.
+"""A copy of a folder on a backend, and back: equal to the byte after any interruption, and no message is overwritten.
 
 A disk that died had a copy of each night, made by a program that copied files while they grew: the copy of the archive was of before a replace,
 the transcript of after it, and nothing fitted. Another one had been continued by somebody who took the copy for the original, and the next night
-was written over. So a copy is a log of slots, as all conversations on a place are: it is either a beginning of ours, or it is left alone.
+was written over. So a copy is a log of slots, as all conversations on a backend are: it is either a beginning of ours, or it is left alone.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def on_place(place: SimulatedBackend, key: bytes | None = None) -> BackendLibrar
 @BACKENDS
 @KEYS
 def test_what_comes_back_is_the_folder_file_for_file(new_place: NewPlace, key: bytes | None) -> None:
-    """Transcript, archive, metadata and key, over two places: each byte is that of the folder."""
+    """Transcript, archive, metadata and key, through two backends: each byte is that of the folder."""
     disk, first, second = with_a_history(key), new_place(), new_place()
     report = shipped(disk, first, with_key=True)
     assert (report.generation, report.record_count, report.sent_records, report.left_records) == (2, 4, 7, 0)
@@ -118,7 +118,7 @@ def test_a_run_with_nothing_to_send_writes_nothing(new_place: NewPlace, key: byt
 
 @BACKENDS
 @KEYS
-def test_what_is_new_goes_behind_what_is_there(new_place: NewPlace, key: bytes | None) -> None:
+def test_each_run_ships_the_new_records(new_place: NewPlace, key: bytes | None) -> None:
     """Beside a writer at work: each run sends what came, also of generations that ended since; a dry run says it and sends nothing."""
     disk, place = SimulatedFileSystem(), new_place()
     with begun(disk, key) as conversation:
@@ -208,7 +208,7 @@ def test_a_run_that_is_cut_off_anywhere_is_continued(
 
 @BACKENDS
 def test_a_backend_that_is_silent_is_asked_until_the_attempts_are_over(new_place: NewPlace) -> None:
-    """Nobody answers: an error that says so, at whichever request that begins. Somebody answers again: the next run goes on."""
+    """No answer from any request on: an error that says so. Once it answers again, the next run continues."""
     disk = with_a_history()
     count = requests_of(lambda place: shipped(disk, place), new_place())
     for number in range(1, count + 1):
@@ -259,7 +259,7 @@ def whoever_comes_between(new_place: NewPlace, key: bytes | None = None) -> int:
 
 @BACKENDS
 def test_what_somebody_else_wrote_there_is_never_written_over(new_place: NewPlace) -> None:
-    """S1: at every request of a run; the run is told, and so is the next one, with both heads."""
+    """S1: at every request of a run; this run and the next get an error with both heads."""
     assert whoever_comes_between(new_place) > 3
 
 
@@ -304,7 +304,7 @@ def test_a_copy_that_continued_is_left_unchanged() -> None:
 
 
 def test_metadata_that_was_changed_there_is_left_unchanged() -> None:
-    """A title that somebody gave the copy is not written over; an open and a close that changed nothing are nobody's."""
+    """A title set on the copy is not overwritten; an open and a close without a change do not count."""
     disk, place = SimulatedFileSystem(), SimulatedBackend()
     begun(disk).close()
     shipped(disk, place)
@@ -319,7 +319,7 @@ def test_metadata_that_was_changed_there_is_left_unchanged() -> None:
 
 
 def test_what_a_backend_gave_back_can_be_shipped_to_it_again() -> None:
-    """A conversation that was born on a place, brought to a disk and gone on with there: the place is a beginning of it."""
+    """A conversation created on a backend, restored to a disk and continued there: the backend has a prefix of it."""
     place, disk = SimulatedBackend(), SimulatedFileSystem()
     with on_place(place).create(
         id=ID, messages=[user_message("there")], labels={"title": "born there"}
@@ -334,7 +334,7 @@ def test_what_a_backend_gave_back_can_be_shipped_to_it_again() -> None:
 
 
 def test_a_writer_at_work_there_is_not_deposed() -> None:
-    """S3: it is told who it is, and the writer goes on; ``take_over`` deposes it, and it is told by whom."""
+    """S3: the error names the writer, which continues; ``take_over`` fences it, and its error names the shipper."""
     place, disk = SimulatedBackend(), SimulatedFileSystem()
     with on_place(place).create(id=ID, messages=[user_message("there")], holder="worker-1") as writer:
         restore(place, ID, FOLDER, file_system=disk)
@@ -381,7 +381,7 @@ def test_a_conversation_that_was_deleted_there_is_not_made_again() -> None:
 
 
 def test_damage_is_not_shipped() -> None:
-    """A byte changed in what is new: the run says where, and what is on the place stays whole."""
+    """A changed byte in the new part: the run says where, and the backend's copy stays intact."""
     disk, place = SimulatedFileSystem(), SimulatedBackend()
     begun(disk).close()
     shipped(disk, place)
@@ -396,7 +396,7 @@ def test_damage_is_not_shipped() -> None:
 
 
 def test_a_torn_tail_is_not_shipped() -> None:
-    """The end of a line that a crash cut off is nobody's message; it is passed over, and what comes in its place is sent."""
+    """A torn last line is no message; it is skipped, and the line that replaces it is sent."""
     disk, place = with_a_history(), SimulatedBackend()
     path = f"{FOLDER}/transcript.jsonl"
     disk.write_file(path, (disk.tree()[path] or b"") + b'{"seq":5,"at":"20')
@@ -423,7 +423,9 @@ def test_what_is_sent_survives_a_power_loss_of_the_folder() -> None:
 
 
 def test_the_key_is_sent_when_it_is_asked_for() -> None:
-    """Without it nobody opens the copy, and the report says so; a rotation and a shred are sent, and a shred is not taken back."""
+    """Without the key the copy cannot be opened, and the report says so; a rotation and a shred are sent, and a shred is
+    not undone.
+    """
     disk, place = with_a_history(KEY), SimulatedBackend()
     assert shipped(disk, place).key_is_missing
     with pytest.raises(CorruptKeyFileError):
@@ -444,7 +446,7 @@ def test_the_key_is_sent_when_it_is_asked_for() -> None:
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE, errno.EIO])
 def test_a_folder_that_the_system_refuses_is_told_and_the_others_go(number: int) -> None:
-    """It was passed over without a word, and all was said to be there: somebody else's folder, or one file too many."""
+    """A reported bug: an unreadable folder, or too many open files, was skipped silently, and the copy reported as complete."""
     disk, place = SimulatedFileSystem(), SimulatedBackend()
     library = library_on(disk)
     folders = sorted(library.create(messages=[user_message(text)]).directory for text in "abc")
@@ -633,7 +635,7 @@ def test_random_histories_come_back_as_they_are(
     conversation.close()
     try:
         shipped(disk, place, with_key=True)
-    except DivergedError:  # a generation was deleted of which the place had but a part
+    except DivergedError:  # a generation was deleted of which the backend had only a part
         assert any(kind == "delete" for kind, _ in steps)
         return
     there, here = back(place), files_in(disk, FOLDER)
@@ -689,7 +691,7 @@ def a_half_is_never_shown() -> None:
 
 
 def test_a_shipped_copy_says_who_holds_it() -> None:
-    """Whoever finds the claim of a run that was killed is told that it is one that ships; the next run needs no minute of silence."""
+    """The claim of a killed run says that it only ships; the next run takes it over at once."""
     disk, place = with_a_history(), SimulatedBackend()
     place.on_request = at_request(3, lambda: Fate.KILLED)
     assert isinstance(tried(shipped, disk, place), SimulatedStop)

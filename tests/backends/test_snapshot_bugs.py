@@ -1,4 +1,4 @@
-"""Each rule of a store of snapshots on a place is left out once, and the schedules see what comes of it."""
+"""Each rule of a snapshot store on a backend is left out once, and the schedules catch it."""
 
 from __future__ import annotations
 
@@ -87,17 +87,17 @@ def removes_any_version(patch: Patch) -> None:
 
 
 def forgets_what_it_asked_for(patch: Patch) -> None:
-    """V4: what is met after a lost answer is told as if nothing had been asked for."""
+    """V4: after a lost answer the found value is reported as if nothing had been requested."""
     patch.setattr(_snapshots._Write, "ask", lambda self, change: change())
 
 
 def puts_no_mark(patch: Patch) -> None:
-    """V5: what is looked at is not what is there when it is put."""
+    """V5: the state at the check is not the state at the put."""
     patch.setattr(ValueFiles, "_marked", lambda *_: False)
 
 
 def looks_before_the_mark(patch: Patch) -> None:
-    """V5: whether the store is sealed is looked at once, and then everything is put."""
+    """V5: the store is checked once for a sealing, and then everything is put."""
     real, look = ValueFiles._save, StoredFiles.refuse_to_save_in_the_clear
 
     def save(self: ValueFiles, *given: Any) -> None:

@@ -1,4 +1,4 @@
-"""Two stores of snapshots on one place, in every order there is, with requests that get lost, land late, come twice, and kill who makes them.
+"""Two snapshot stores on one backend in every order, with requests that are lost, late, repeated, or fatal.
 
 What each call was told can be true (R6): there is an order of all calls in which each load and list tells what was saved or deleted last. A
 snapshot is whole or absent, with its media (R13). What is refused was not done. Where a sealing returned, nothing is in the clear (V5), and
@@ -32,7 +32,7 @@ BACKENDS = {"database": SimulatedBackend, "objects": SimulatedObjectStore}
 
 
 def each_of(stories: Iterable[Story]) -> pytest.MarkDecorator:
-    """Each story on both places, except that no media is removed from an object store."""
+    """Each story on both backends, except that no media is removed from an object store."""
     pairs = [
         pytest.param(story, place, id=f"{story.__name__}-{name}")
         for story in stories

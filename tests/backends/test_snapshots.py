@@ -1,4 +1,4 @@
-"""Snapshots on a place: what a directory promises of them, without its lock.
+"""Snapshots on a backend keep the promises of a directory, without its lock.
 
 The incident is the one of the design: whoever reads, judges and then overwrites loses what another one saved in between. So a write
 names the version that it replaces, and the schedules here put the other one exactly there.
@@ -73,7 +73,7 @@ def test_objects_keep_the_contract(key: bytes | None) -> None:
 
 
 def test_a_rotation_puts_back_nothing_that_was_saved_meanwhile() -> None:
-    """V1: a save between a rotation's look and its put stands."""
+    """V1: a save between a rotation's read and its put stays."""
     place, old = ObjectStoreBackend("memory:///x"), snapshot("old")
     made(place, encryption_key=KEY).save(old)
     new = snapshot("new", id=old.id)
@@ -102,7 +102,7 @@ def test_what_the_keys_do_not_open_is_not_replaced() -> None:
 
 
 def test_an_answer_that_is_lost() -> None:
-    """R6, V4: what was done is found; if nobody answers at all, the outcome is unknown, and no address is told."""
+    """R6, V4: a completed change is found; without any answer the outcome is unknown, and no address is shown."""
     place, one = ObjectStoreBackend("memory:///x"), snapshot("one")
 
     def lost(put: Any) -> bool:
@@ -161,7 +161,7 @@ def test_an_answer_that_is_lost_before_the_server_refuses(key: bytes | None) -> 
     assert made(place, encryption_key=key).load(one.id) == one
 
 
-def test_nobody_answers_before_anything_was_asked_for() -> None:
+def test_no_answer_before_the_first_request_means_not_stored() -> None:
     """R6: then it is known that nothing is stored."""
     store = made(ObjectStoreBackend("memory:///x"), encryption_key=KEY)
 
@@ -309,7 +309,7 @@ def test_seaweedfs_keeps_the_contract(tmp_path: Path, key: bytes | None) -> None
 
 @pytest.mark.parametrize("place", [SimulatedBackend, SimulatedObjectStore])
 def test_what_was_deleted_hides_no_sealing(place: type[SimulatedBackend], tmp_path: Path) -> None:
-    """V5, P17: the first eight that a store looked at were all deleted, so it saved in the clear, and any key opened it."""
+    """V5, P17, a reported bug: the first eight snapshots were all deleted, so the store saved plaintext and accepted any key."""
     cells = place()
     sealed = BackendSnapshotStore(cells, encryption_key=KEY)
     ids = [f"{number:08}-0000-4000-8000-000000000000" for number in range(10)]

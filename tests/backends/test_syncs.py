@@ -1,4 +1,4 @@
-"""P5 for what comes from a place onto a disk: every sync there is needed, because a power cut behind the call shows when it is not made."""
+"""P5 for folders that come from a backend: every sync is needed, because a power cut shows a missing one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Work = Callable[[SimulatedFileSystem], object]
 
 
 def restored() -> Work:
-    """A folder of a place's conversation: earlier generations, a key, and all."""
+    """A restored conversation: earlier generations, a key, and all."""
     place = SimulatedBackend()
     shipped(with_a_history(KEY), place, with_key=True)
     return lambda disk: restore(place, ID, BACK, file_system=disk, with_key=True)

@@ -1,4 +1,4 @@
-"""A server to which no connection can be made: what is told, and how long it takes.
+"""A server that cannot be reached: the error, and how long it takes.
 
 The incident: a create on a server that refuses connections took half a minute and said "unknown", though nothing had been sent. What is not
 sent is not stored. A server that has never answered is waited for as long as it may take to start, and no longer.
@@ -36,7 +36,7 @@ HALF_A_MINUTE = sum(WAITS_SECONDS)
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port of this machine at which nobody listens."""
+    """A local port without a listener."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         yield closed.getsockname()[1]
@@ -57,7 +57,7 @@ def on_objects(port: int) -> ObjectStoreBackend:
 
 
 class Fates:
-    """What becomes of the next requests to a simulated place: one fate after the other, and then all is well."""
+    """The fates of the next requests to a simulated backend, one after the other; later requests succeed."""
 
     def __init__(self, *fates: Fate | Exception) -> None:
         self.left = [*fates]
@@ -81,7 +81,7 @@ REFUSED = BackendError(path="x", doing="put the key", reason="403: the credentia
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 @pytest.mark.parametrize("engine", [on_postgres, on_objects])
 def test_nothing_is_stored_where_nobody_listens(engine: Any, port: int, key: bytes | None) -> None:
-    """R6: a create says so after some seconds, with the way out; a list, too; and the password is not told."""
+    """R6: a create reports it after some seconds, with the hint; a list too; and the password is not shown."""
     waited: list[float] = []
     machine: Any = Waits(waited.append)
     library = ConversationLibrary(engine(port), encryption_key=key, file_system=machine)
@@ -109,7 +109,7 @@ def test_a_snapshot_is_not_stored_where_nobody_listens(port: int) -> None:
 
 
 def test_a_store_of_snapshots_that_goes_silent_is_not_empty_and_not_plain() -> None:
-    """It was listed, and then nobody answers: none of its snapshots is left out, none of its keys is right, and nothing is saved in the clear."""
+    """It was listed, then stops answering: no snapshot is left out, no key is accepted, and no plaintext is saved."""
     place, one = SimulatedBackend(), snapshot("one")
     BackendSnapshotStore(place, file_system=SimulatedFileSystem()).save(one)
     store = BackendSnapshotStore(place, file_system=SimulatedFileSystem())
@@ -127,7 +127,7 @@ def test_a_store_of_snapshots_that_goes_silent_is_not_empty_and_not_plain() -> N
 
 
 def test_a_server_that_has_answered_before_is_worth_half_a_minute() -> None:
-    """R6: it restarts. What is written then is stored if it comes back in time, and otherwise known not to be: the next call goes on."""
+    """R6: it restarts. A write is stored if it comes back in time, otherwise known not to be: the next call continues."""
     waited: list[float] = []
     place, all_of_them = SimulatedBackend(), len(WAITS_SECONDS)
     log = placed(place, sleep=waited.append)
@@ -145,7 +145,7 @@ def test_a_server_that_has_answered_before_is_worth_half_a_minute() -> None:
 
 
 def test_what_was_sent_once_stays_unknown() -> None:
-    """R6: an answer was lost, and then nobody was reached any more: the write may be stored, and here it is."""
+    """R6: an answer was lost, and then the server was unreachable: the write may be stored, and here it is."""
     place = SimulatedBackend()
     log = placed(place, sleep=lambda _: None)
     log.initialize()

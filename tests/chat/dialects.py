@@ -1,4 +1,4 @@
-"""The wire formats, from the other side: how a test server says "text" and "call this tool", and what it finds in a request.
+"""The wire formats as a test server uses them: how it sends text and tool calls, and reads requests.
 
 Written from the providers' documentation and the recorded traffic in corpora/wire, not from the code under test.
 """

@@ -1,4 +1,4 @@
-"""A process that dies in the middle of a tool turn, and the next one, which goes on."""
+"""A process that dies in the middle of a tool turn, and the next one, which continues."""
 
 from __future__ import annotations
 

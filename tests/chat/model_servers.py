@@ -1,4 +1,4 @@
-"""``aimock`` (npm) and ``llmock`` (PyPI): model servers that nobody here wrote, and the faults that they inject.
+"""``aimock`` (npm) and ``llmock`` (PyPI): independent model servers, and the faults that they inject.
 
 ``TRANSCRIPT_STORE_AIMOCK`` names aimock's ``llmock`` script (``npm install --ignore-scripts @copilotkit/aimock``, then
 ``node_modules/.bin/llmock``), ``TRANSCRIPT_STORE_LLMOCK`` the ``llmock`` program of PyPI in a virtual environment of its own;

@@ -1,4 +1,4 @@
-"""The contract of persistent chat clients, kept by all of ours, and able to tell a client that does not keep it."""
+"""The contract of persistent chat clients: all of ours keep it, and it detects a client that does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a client is made: what is missing is said with its remedy, and the token is nowhere but in the request's header."""
+"""Creating a client: an error says what is missing and how to get it, and the token is only in the request's header."""
 
 from __future__ import annotations
 

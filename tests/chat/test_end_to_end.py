@@ -1,4 +1,4 @@
-"""The same against servers that nobody here wrote, and the faults that they inject."""
+"""The same against independent servers, and the faults that they inject."""
 
 from __future__ import annotations
 

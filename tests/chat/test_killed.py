@@ -1,4 +1,4 @@
-"""Two processes and one conversation: the first is killed with SIGKILL in the middle of a tool turn, the second goes on.
+"""Two processes and one conversation: the first is killed with SIGKILL during a tool turn, the second continues.
 
 Incident, in every agent that keeps its own log: killed between a tool call and its result, it sent the call without a result from
 then on, and the service refused each request with a 400, for ever. Here the first process dies before and after every

@@ -1,4 +1,4 @@
-"""What servers and models do that no documentation says: none of it may lose what was shown, or end a conversation for good.
+"""Undocumented behaviour of servers and models: nothing that was shown is lost, and the conversation continues.
 
 Each of these was seen in the issue tracker of some agent: replies of thinking alone, calls without arguments or ids, nulls,
 results too long for a message, a server's own way to number things.
@@ -120,7 +120,7 @@ def test_a_prompt_of_white_space(dialect: Dialect, server: Server, prompt: str) 
         ("gemini", answer({"candidates": [{"content": {"role": "model"}, "finishReason": "MAX_TOKENS"}]})),
     ],
 )
-def test_what_was_blocked_is_no_answer(server: Server, tmp_path: Path, name: str, refused: Answer) -> None:
+def test_a_blocked_reply_raises(server: Server, tmp_path: Path, name: str, refused: Answer) -> None:
     """``IncompleteResponseError``, no tool of it runs, and the next turn works."""
     dialect, ran = DIALECTS[name], list[str]()
     server.answers += [refused, dialect.reply("Yes.")]

@@ -1,4 +1,4 @@
-"""No request is sent in which a call stands without its result, whatever history it is made of.
+"""Every request has a result for each call, whatever the history.
 
 Incident, in many agents: an imported, trimmed or interrupted history made every later request fail with 400. The histories here
 are made up: results in any order and place, missing, doubled, without a call, with and without ids.
@@ -81,7 +81,7 @@ def test_what_is_sent_is_paired(case: tuple[str, list[Message]]) -> None:
 
 
 @given(histories(), st.integers(0, 9), st.integers(0, 9))
-def test_what_was_chosen_opens_as_the_provider_demands(case: tuple[str, list[Message]], begin: int, end: int) -> None:
+def test_a_selection_starts_with_a_user_message(case: tuple[str, list[Message]], begin: int, end: int) -> None:
     """Any stretch of a record, be it empty, makes a request that is not refused, and all of it from its first opening is sent.
 
     Incident: the last n messages began with a reply; Gemini refused the function call, and Claude the assistant.
@@ -103,7 +103,7 @@ def test_what_was_chosen_opens_as_the_provider_demands(case: tuple[str, list[Mes
 
 
 @given(histories())
-def test_what_is_owed_makes_the_record_whole(case: tuple[str, list[Message]]) -> None:
+def test_owed_results_complete_the_record(case: tuple[str, list[Message]]) -> None:
     """A history that ends behind calls, and the results it owes to them, need nothing more; the known results are kept."""
     name, messages = case
     wire = WIRES[name]

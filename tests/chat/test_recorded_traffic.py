@@ -1,4 +1,4 @@
-"""What the real services said, replayed: the traffic in corpora/wire was recorded by other projects against the real APIs.
+"""Recorded replies of the real services: corpora/wire has traffic that other projects recorded against the real APIs.
 
 The recorded responses are served as they came (Gemini's is a JSON array and is re-framed as events), and our second request is
 looked at twice: it carries each recorded reply equal as a JSON value; and it says what the recorder's second request said, which

@@ -78,7 +78,7 @@ def test_a_prompt_that_was_given_again_is_not_written_again(server: Server, tmp_
         assert (tmp_path / "c" / "metadata.json").read_bytes() == written
 
 
-def test_what_came_of_a_cut_stream_has_none(dialect: Dialect, server: Server, tmp_path: Path) -> None:
+def test_a_cut_stream_is_redacted(dialect: Dialect, server: Server, tmp_path: Path) -> None:
     """The pieces of an answer are put together before they are looked at."""
     server.answers += [dialect.stream(f"It is {KEY}", stop=False, cut=True)]
     with opened(tmp_path) as conversation:

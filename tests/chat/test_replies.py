@@ -1,4 +1,4 @@
-"""A loop of one's own on an SDK: what is stored of a reply is taken by the API again.
+"""A loop of your own on an SDK: the API accepts the stored messages of a reply.
 
 Public reports: "messages.1.id: Extra inputs are not permitted" (anthropic-sdk-python), "Unknown parameter: 'input[1].parsed_arguments'"
 and "'messages[1].annotations'" (openai-python), a thought signature that is refused (python-genai), after ``reply.model_dump()`` was

@@ -1,4 +1,4 @@
-"""A question that no reply answered is asked again, and stands on record once.
+"""An unanswered question is sent again, and recorded once.
 
 A turn that failed used to leave its question without an answer: to ask it again was to say it twice, and the model was told it
 twice from then on. ``retry()`` takes up the turn where the record ends.

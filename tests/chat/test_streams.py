@@ -1,4 +1,4 @@
-"""A stream that somebody stops: Ctrl-C stays Ctrl-C, what came is on record, and the conversation works.
+"""An interrupted stream: Ctrl-C stays Ctrl-C, the received part is recorded, and the conversation works.
 
 Also the way out that nobody plans: the iterator is dropped, or another turn begins before it is finished.
 """

@@ -1,4 +1,4 @@
-"""What the tests of the command line share: how a command is run, and conversations to run it on."""
+"""Shared by the tests of the command line: running a command, and conversations to run it on."""
 
 from __future__ import annotations
 

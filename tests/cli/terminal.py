@@ -1,4 +1,4 @@
-"""A terminal with a program in it, as a person has one: keys go in, and what is on the screen is read."""
+"""A program in a real terminal: send keys, read the screen."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_answers_that_are_not_monotone_are_noticed() -> None:
     assert found.against is not None
 
 
-def test_what_cannot_be_tested_is_gone_around() -> None:
+def test_bisect_skips_prefixes_that_cannot_be_tested() -> None:
     found = search(12, lambda number: "passes" if number < 5 else "skipped" if number < 8 else "fails")
     assert (found.passes, found.fails, found.is_first) == (4, 8, False)
 

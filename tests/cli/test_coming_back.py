@@ -1,4 +1,4 @@
-"""What does not come back with the next import: what was deleted, and what an export wrote."""
+"""The next import skips deleted sessions and files that an export wrote."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_was_deleted_stays_away(cli: Cli, home: Path) -> None:
+def test_a_deleted_session_is_not_imported_again(cli: Cli, home: Path) -> None:
     """Deleted or pruned, a session is not imported again, whatever was added to it; `--again` imports it, and keeps up with it then."""
     library = ConversationLibrary(home / "chats")
     for away in ("delete", "prune"):
@@ -66,7 +66,7 @@ def test_a_session_of_a_framework_leaves_no_note(tmp_path: Path) -> None:
     assert library.deleted_ids() == {own_id}
 
 
-def test_what_was_shredded_stays_away(cli: Cli, home: Path) -> None:
+def test_a_shredded_session_is_not_imported_again(cli: Cli, home: Path) -> None:
     """As long as its folder stands, and when that is gone."""
     library = ConversationLibrary(home / "chats", encryption_key=bytes(32))
     source = [home / ".codex/sessions/2026/05/01/rollout-1.jsonl"]

@@ -1,4 +1,4 @@
-"""Conversations that nobody here wrote: logs of Claude Code and of the pi agent go in and come back.
+"""Real logs of Claude Code and of the pi agent can be stored and read back unchanged.
 
 The data is not part of this repository. TRANSCRIPT_STORE_SHARED names a folder that has ``corpora/claude-code/*.jsonl`` and
 ``corpora/pi/*.jsonl``, whose lines have a ``message`` member; without it these tests are skipped.

@@ -1,4 +1,4 @@
-"""`demo`: an agent is killed again and again, and what is left is compared, exactly, with what it was told is stored.
+"""`demo`: an agent is killed again and again, and its records are compared with the acknowledgements.
 
 A demonstration that cannot fail shows nothing. So it is also run with agents that lie, lose, die or do nothing, and must
 say so each time.

@@ -1,4 +1,4 @@
-"""`export` at a terminal: what stays behind in plain sentences, where the session is resumed, and errors before anything is printed."""
+"""`export` at a terminal: losses as sentences, the command that resumes the session, and errors before any output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def library(tmp_path: Path) -> ConversationLibrary:
     return ConversationLibrary(tmp_path / "chats")
 
 
-def test_what_stays_behind_is_said_in_sentences(cli: Cli, tmp_path: Path, library: ConversationLibrary) -> None:
+def test_losses_are_printed_as_sentences(cli: Cli, tmp_path: Path, library: ConversationLibrary) -> None:
     """One heading, and below it a line for each kind of thing with how often it is there, the most frequent first."""
     with library.create(provider="claude", messages=[HI, THOUGHT, FAILED, THOUGHT, FAILED, HELLO]) as store:
         for number in range(12):
@@ -51,7 +51,7 @@ def test_what_stays_behind_is_said_in_sentences(cli: Cli, tmp_path: Path, librar
 
 
 @pytest.mark.parametrize("to", ["jsonl", "markdown", "html", "pi"])
-def test_what_is_not_there_is_the_only_thing_said(
+def test_a_missing_generation_is_the_only_output(
     cli: Cli, tmp_path: Path, library: ConversationLibrary, to: str
 ) -> None:
     """A generation or a record that is not there: no header, no file, and the error says what there is."""

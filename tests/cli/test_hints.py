@@ -1,4 +1,4 @@
-"""The way out of an error is a value; whoever prints the error says it, and leaves the rest of the sentence as it is.
+"""An error's hint is a value: the command prints its own form of it, and the rest of the sentence unchanged.
 
 Found from outside: the command line looked for words of Python in finished sentences and put others in their place, also
 within the user's paths. A damaged conversation in `lab/read_only=True` was reported as one in `lab/transcript-store show`,

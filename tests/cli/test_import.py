@@ -1,4 +1,4 @@
-"""`transcript-store import` and `export`: what is shown, what is asked, and what became of every line."""
+"""`transcript-store import` and `export`: what they print, what they ask, and what becomes of every line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_is_here_is_shown_and_nothing_is_done_unasked(cli: Cli, home: Path) -> None:
+def test_without_a_terminal_import_only_lists(cli: Cli, home: Path) -> None:
     """Where nobody can be asked, nothing is imported, and it says how."""
     code, out, err = cli("import", "--into", str(home / "chats"))
     assert (code, err) == (0, "")
@@ -112,7 +112,7 @@ def test_only_what_changed_since(cli: Cli, home: Path) -> None:
 @pytest.mark.parametrize(
     "when", ["soon", "7", "d", "-7d", "7m", "1e3d", "٧d", "999999w", "2026-13-01", "0001-01-01T00:00+02:00", ""]
 )
-def test_what_is_no_moment_is_misuse(cli: Cli, home: Path, when: str) -> None:
+def test_an_invalid_time_is_refused(cli: Cli, home: Path, when: str) -> None:
     """And the error lists all that is one."""
     code, out, err = cli("import", f"--since={when}", "--into", str(home / "c"))
     assert (code, out) == (2, "")
@@ -120,7 +120,7 @@ def test_what_is_no_moment_is_misuse(cli: Cli, home: Path, when: str) -> None:
         assert form in err
 
 
-def test_what_contradicts_itself_is_misuse(cli: Cli, home: Path) -> None:
+def test_contradicting_options_are_refused(cli: Cli, home: Path) -> None:
     """--all beside a PATH would leave out one of them, --follow beside --dry-run would say the same for ever."""
     for words in (("--all", str(home)), ("--all", "--dry-run", "--follow")):
         code, out, err = cli("import", *words, "--into", str(home / "c"))

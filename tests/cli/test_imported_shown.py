@@ -1,4 +1,4 @@
-"""`show` of an imported conversation: messages are read, what was kept besides is counted and stays within reach."""
+"""`show` of an imported conversation: it prints the messages, counts the rest, and can show that too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The border of the command line: help, misuse, errors, Ctrl-C, and an output that nobody reads.
+"""The border of the command line: help, misuse, errors, Ctrl-C, and a closed output.
 
 A script needs to tell well from failed from misused, and a person needs one clear line and never a traceback.
 """
@@ -364,7 +364,7 @@ def test_interrupted_while_waiting(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("show",), ("show", "--json")])
-def test_nobody_reads(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_a_closed_pipe_ends_show_quietly(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """`show … | head -1` ends quietly with 141, as a program that SIGPIPE ended would."""
     directory = conversation(tmp_path / "c", [{"content": "x" * 9000}] * 30)
     with subprocess.Popen(
@@ -378,7 +378,7 @@ def test_nobody_reads(tmp_path: Path, arguments: tuple[str, ...]) -> None:
         assert process.stderr.read() == b""
 
 
-def test_nobody_reads_acknowledgements(tmp_path: Path) -> None:
+def test_record_stops_if_its_acknowledgements_cannot_be_written(tmp_path: Path) -> None:
     """`record` stops calmly when its acknowledgements cannot be delivered; what it stored is whole."""
     with subprocess.Popen(
         [*COMMAND, "record", str(tmp_path / "c")],

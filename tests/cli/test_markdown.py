@@ -1,4 +1,4 @@
-"""``show`` on a terminal: Markdown is shown with what it means, and nothing of a transcript decides what the terminal does."""
+"""``show`` on a terminal renders Markdown, and nothing in a transcript controls the terminal."""
 
 from __future__ import annotations
 

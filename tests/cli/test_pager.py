@@ -1,4 +1,4 @@
-"""``show`` on a terminal: what is longer than the screen goes through a pager, which is given nothing that it would obey."""
+"""``show`` on a terminal sends long output through a pager, without control sequences."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_to_a_file_nothing_is_paged(long, tmp_path):
     assert not (tmp_path / "noted").exists()
 
 
-def test_who_leaves_the_pager_early_has_seen_enough(tmp_path):
+def test_leaving_the_pager_early_exits_with_0(tmp_path):
     """The command ends, with 0 and without a word, though most of it was not read."""
     messages = [{"role": "user", "content": "x" * 100_000} for _ in range(20)]
     path = conversation(tmp_path / "long", messages)

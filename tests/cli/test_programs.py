@@ -27,7 +27,7 @@ def test_each_reader_has_a_row_and_each_row_a_reader() -> None:
     assert len({one.program for one in PROGRAMS}) == len(PROGRAMS)
 
 
-def test_what_can_be_resumed_has_a_writer() -> None:
+def test_every_resumable_program_has_a_writer() -> None:
     assert {one.program for one in PROGRAMS if one.resume is not None} == {writer.name for writer in WRITERS}
 
 

@@ -1,4 +1,4 @@
-"""What takes longer than a second says what it is doing: nobody has to wonder whether it hangs."""
+"""A command that takes longer than a second shows what it is doing."""
 
 from __future__ import annotations
 

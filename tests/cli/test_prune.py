@@ -1,4 +1,4 @@
-"""`prune`: what is due is printed before anything goes, and nothing goes that was not confirmed."""
+"""`prune` prints what has expired before it removes anything, and removes nothing without a confirmation."""
 
 from __future__ import annotations
 

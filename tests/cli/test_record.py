@@ -98,7 +98,7 @@ def test_metadata_is_of_the_creation(cli: Cli, tmp_path: Path) -> None:
     assert (found.provider, found.model, found.system_prompt) == ("claude", "m1", "You are.")
 
 
-def test_what_comes_back_is_what_was_sent(cli: Cli, tmp_path: Path) -> None:
+def test_recorded_lines_come_back_unchanged(cli: Cli, tmp_path: Path) -> None:
     """A line ends in a line feed only: U+2028, NEL, form feed and the like are text, and survive."""
     assert cli("record", str(tmp_path / "c"), stdin=lines(*STRANGE)) == (0, "1\n2\n3\n4\n", "")
     assert stored(tmp_path / "c") == STRANGE

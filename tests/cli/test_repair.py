@@ -1,4 +1,4 @@
-"""`repair`: it says first, and does it when told to."""
+"""`repair` shows its plan first, and carries it out on request."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_it_repairs(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["prefix", "salvage", "accept-edits"])
-def test_what_it_prints_undoes_it(cli: Cli, tmp_path: Path, mode: str) -> None:
+def test_the_printed_commands_undo_a_repair(cli: Cli, tmp_path: Path, mode: str) -> None:
     """The damage is as it was, to the byte, with the same findings; then another mode can be taken.
 
     Incident: the transcript came back without its metadata. It was of another generation than that, and without a mark an

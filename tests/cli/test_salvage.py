@@ -68,7 +68,7 @@ def test_what_is_left_can_be_read(cli: Cli, damaged: str) -> None:
     assert contents(damaged) == before
 
 
-def test_what_is_left_for_a_program(cli: Cli, damaged: str) -> None:
+def test_salvage_as_json(cli: Cli, damaged: str) -> None:
     """The same as JSON: what is not as it was stored has a `damage`, what cannot be read no message."""
     code, out, _ = cli("show", damaged, "--salvage", "--json")
     found = [json.loads(line) for line in out.splitlines()]
@@ -83,7 +83,7 @@ def test_what_is_left_for_a_program(cli: Cli, damaged: str) -> None:
     assert last == found[-2:]
 
 
-def test_what_is_left_in_python(damaged: str) -> None:
+def test_salvage_in_python(damaged: str) -> None:
     """`salvage()` gives the same records that a repair with accept-edits keeps, in their order, and where the gaps are."""
     left = salvage(damaged)
     assert not left.is_intact

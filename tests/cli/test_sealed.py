@@ -188,7 +188,7 @@ def test_the_key_opens(
     assert f"more of {WORD}" in cli("list", f"{sealed}/..", *keys).out
 
 
-def test_what_is_sealed_is_said(cli: Cli, sealed: str, key: str) -> None:
+def test_commands_show_sealed_conversations(cli: Cli, sealed: str, key: str) -> None:
     """By `list`, `verify` and `doctor`; a search says how many it could not read."""
     library = os.path.dirname(sealed)
     conversation(Path(library) / "plain", [{"role": "user", "content": "hi"}])

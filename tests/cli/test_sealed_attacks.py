@@ -1,4 +1,4 @@
-"""The table of attacks of docs/encryption.md as whoever works at a shell meets it: each deed, and then each command that shows content.
+"""The table of attacks of docs/encryption.md on the command line: each attack, then each command that shows content.
 
 What a library refuses a command could still show, if it read the files in a way of its own; a search does so. Thus each command is run, with the key, on
 the files as somebody left them who lacks it.

@@ -81,7 +81,7 @@ def test_search_without_a_library_searches_that_of_chat(cli: Cli, tmp_path: Path
     assert f"transcript-store show {own_id[:8]} --around 1" in cli("search", "sockets").out
 
 
-def test_what_is_not_found_is_told(cli: Cli, chats: ConversationLibrary) -> None:
+def test_a_search_reports_that_nothing_was_found(cli: Cli, chats: ConversationLibrary) -> None:
     with chats.create(
         messages=[
             {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "Bash", "input": {"c": "xyzzy"}}]}
@@ -266,7 +266,7 @@ def test_a_search_says_what_it_left_out_and_where_it_looked(
     assert cli("search", "something").err == ""
 
 
-def test_what_has_no_title_is_called_by_its_first_prompt_where_a_person_reads_it(
+def test_a_conversation_without_a_title_is_shown_by_its_first_prompt(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P18. The incident: imported sessions were bare ids in a list, and the pages called them by what was asked. A program gets facts."""

@@ -65,7 +65,7 @@ def test_import_forgets_at_once(cli: Cli, home: Path) -> None:
         assert cli("import", str(source), "--into", str(library), *wrong).code == 2
 
 
-def test_what_there_is_is_said_and_never_the_secret(cli: Cli, home: Path) -> None:
+def test_secrets_are_counted_and_never_printed(cli: Cli, home: Path) -> None:
     """In words and as JSON; exit code 1. Words of it are not in the search index afterwards."""
     library = home / "library"
     named = conversation(library / "today", [{"role": "user", "content": TOKEN}], labels={"title": f"A {TOKEN}"})

@@ -425,7 +425,7 @@ def test_deep_messages(cli: Cli, tmp_path: Path) -> None:
         assert "bottom" in out
 
 
-def test_what_a_forger_may_write(cli: Cli, tmp_path: Path) -> None:
+def test_foreign_values_with_right_hashes_are_shown_or_refused(cli: Cli, tmp_path: Path) -> None:
     """A transcript whose hashes are right but whose values are not ours is shown, or refused in one line."""
     directory = conversation(tmp_path / "c")
     with ConversationStore(directory, read_only=True) as store:

@@ -247,7 +247,7 @@ def test_verify_says_which_key_is_missing(cli: Cli, tmp_path: Path, key: str) ->
     assert cli("snapshot", "verify", *store, "--key-file", key) == (0, "intact: no problem found\n", "")
 
 
-def test_what_goes_wrong_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bad id, another provider, another writer, a command that makes no sense."""
     store = ("--store", str(tmp_path / "s"))
     id = saved(cli, tmp_path)  # noqa: A001

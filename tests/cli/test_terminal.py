@@ -252,7 +252,7 @@ def test_other_encodings(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None
     assert json.loads(as_value) == {"é": "漢"}
 
 
-def test_complain_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_cannot_be_printed_is_no_second_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error that cannot be said is no second error."""
 
     class Refusing(io.StringIO):

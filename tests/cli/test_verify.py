@@ -1,4 +1,4 @@
-"""`verify`: what is whole, what is not, and a way out that works."""
+"""`verify`: intact and damaged conversations, and a hint that works."""
 
 from __future__ import annotations
 

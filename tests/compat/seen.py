@@ -1,4 +1,4 @@
-"""What a reader sees of a conversation, as JSON: the other half of a golden one."""
+"""A reader's view of a conversation, as JSON: the expected half of a golden one."""
 
 from __future__ import annotations
 

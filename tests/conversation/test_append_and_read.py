@@ -1,4 +1,4 @@
-"""What was appended comes out: single records, batches, events, extras, the last so many."""
+"""Appended records come back: single ones, batches, events, extras, the last n."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store in a forked child, and one that nobody closed.
+"""A store in a forked child, and a store that was never closed.
 
 The incident: what a fork begins anew could be left out, and no quick test noticed.
 """
@@ -83,7 +83,7 @@ def test_a_forked_child_joins_no_group_of_its_parent(scratch: Path) -> None:
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
-def test_whoever_forgets_to_close_is_told_and_nobody_else(is_closed: bool) -> None:
+def test_only_an_unclosed_store_warns(is_closed: bool) -> None:
     """A store that is collected warns if it was open; then its lock is free as well."""
     gc.collect()  # what other tests left open
     disk = a_conversation()

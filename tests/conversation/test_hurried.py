@@ -1,4 +1,4 @@
-"""Somebody has ten minutes, and gives one thing instead of a list, a store instead of its path, or a name that nobody knows.
+"""Common wrong arguments: one value instead of a list, a store instead of its path, an unknown name.
 
 Each of these was tried by a newcomer who had only the docs. What Python said by itself sent them the wrong way: that a store is no ``bytes``,
 that an ``int`` is not iterable, that there are 20 times (the letters of one). So each is told as ours: what is wrong, with what, and what belongs there.

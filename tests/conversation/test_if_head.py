@@ -1,4 +1,4 @@
-"""An append that fits only behind what was read: whoever decides on what is there does not decide on something else."""
+"""An append with ``if_head`` is stored only directly after the records that the caller has read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def appends(store, head):
     )
 
 
-def test_behind_the_head_that_was_read(store):
+def test_an_append_with_the_current_head_is_stored(store):
     """Each kind of append is stored where head is as it was."""
     for k in range(3):
         before = store.position
@@ -33,7 +33,7 @@ def test_behind_the_head_that_was_read(store):
     assert store.record_count == 6
 
 
-def test_behind_another_head(store, tmp_path):
+def test_an_append_with_another_head_stores_nothing(store, tmp_path):
     """If something was appended meanwhile, nothing is stored; the error says what the transcript ends in, and the way out."""
     read = store.head
     store.append_message(THREE)

@@ -1,4 +1,4 @@
-"""A conversation read one record after the other, while it goes on: what is read, and what a change in between does."""
+"""Reading a conversation record by record while it changes."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_the_records_may_be_appended_to_the_same_store(store):
 
 
 @pytest.mark.parametrize("generation", [None, 0])
-def test_a_replace_meanwhile(long, generation):
+def test_a_replace_during_iteration_raises(long, generation):
     """The transcript that is read is no longer live: an error that says so, and how to read on in the archive."""
     all_of_it = long.get_records()
     records = long.iter_records(generation=generation)
@@ -197,7 +197,7 @@ def test_another_history_of_the_same_generation(tmp_path):
 
 
 @pytest.mark.parametrize("generation", [None, 0])
-def test_a_close_meanwhile(long, generation):
+def test_closing_during_iteration_raises(long, generation):
     """What was read of a piece is still given; then the error is that the store is not loaded. A new load goes on."""
     if generation is not None:
         long.replace_transcript([ONE])
@@ -216,7 +216,7 @@ def test_a_close_meanwhile(long, generation):
             long.load()
 
 
-def test_damage_meanwhile(tmp_path):
+def test_damage_during_iteration_raises_with_its_position(tmp_path):
     """P15: bytes that changed since the load are refused with their place; what was read before was whole."""
     with ConversationStore(tmp_path / "c", durability="process-crash", cache_bytes=0) as store:
         store.initialize()

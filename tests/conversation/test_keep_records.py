@@ -90,7 +90,7 @@ def test_a_record_that_is_not_there(seven, tmp_path, bad):
     assert tree(tmp_path) == before
 
 
-def test_what_came_since_is_not_left_out(seven):
+def test_keep_records_with_if_head_refuses_newer_records(seven):
     """With if_head a record that came after the choice stops it; without, it is left out, and stays in the archive."""
     head = seven.head
     seven.append_message(THREE)

@@ -1,4 +1,4 @@
-"""What a later version wrote is refused whole, never rewritten; what it only added is kept."""
+"""Files of a later version are refused as a whole and never rewritten; unknown additions are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a conversation stands: the path that the user gave, and files that are 0600 in folders that are 0700."""
+"""A conversation is at the user's path, with files of mode 0600 in folders of mode 0700."""
 
 from __future__ import annotations
 

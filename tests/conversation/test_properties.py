@@ -1,4 +1,4 @@
-"""What holds of every conversation, whatever is said in it: appends, batches, replaces, forks and metadata beside a model.
+"""Properties of every conversation: appends, batches, replaces, forks and metadata compared with a model.
 
 The model is a list of messages, or a dictionary. What crashes make of it is in tests/crash/test_state_machine.py.
 """

@@ -1,4 +1,4 @@
-"""What is public is listed once, is there before it is imported, says what it is for, and cannot be changed by accident."""
+"""Each public name is listed once, exists before it is imported, is documented, and cannot be changed by accident."""
 
 from __future__ import annotations
 

@@ -276,7 +276,7 @@ def test_what_is_no_redactor_is_refused_at_once(tmp_path: Path, make: Any, redac
         make(tmp_path / "d", redact=redact)
 
 
-def test_what_was_given_again_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_same_prompt_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """load_or_initialize with the prompt of the last time compares what would be stored with what is."""
     for _ in range(2):
         with ConversationStore(tmp_path / "c", redact=SecretRedactor()) as store:

@@ -1,4 +1,4 @@
-"""Messages that were said before they are stored: an import brings the times of its source, and they are kept."""
+"""Messages with earlier times: an import passes the times of its source, and they are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file system that forgets what was not synced: the simulated disk, mounted, so that real processes work on it.
+"""A file system that forgets unsynced data: the simulated disk, mounted, so that real processes use it.
 
 Data and names that were not synced survive a power cut in any part and any order, or not at all. A failed sync loses the
 data of its file as Linux does: the kernel's page cache goes on showing it until it is dropped. As root:

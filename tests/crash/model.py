@@ -1,4 +1,4 @@
-"""What a user sees of a conversation, and how it is looked at after a crash.
+"""A user's view of a conversation, and the judge of it after a crash.
 
 ``observe`` is the judge of every crash test. It opens what is on a disk as the next process would, and beyond the state
 it returns it insists that the conversation can be lived with: recovery has nothing to do a second time, an append works

@@ -1,4 +1,4 @@
-"""What is done when the crash comes, and on which conversations: the rows of the crash matrix."""
+"""The rows of the crash matrix: the operation during the crash, and the conversation that it works on."""
 
 from __future__ import annotations
 

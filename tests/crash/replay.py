@@ -1,4 +1,4 @@
-"""System calls that were really made, done again on the simulated disk, which knows what a power cut may leave of them.
+"""Real system calls, repeated on the simulated disk, which knows every state that a power cut may leave.
 
 It shows that the calls of the store are those that the simulated disk was asked for, and none besides: a call that
 changes files and is not known here is an error, and after a whole trace the simulated disk must hold what the real one does.

@@ -1,4 +1,4 @@
-"""Stores that are broken on purpose, one way at a time: whoever tests crashes must catch every one of them.
+"""Stores that are broken on purpose, one way at a time: the crash tests must catch every one.
 
 Most are bugs that real stores had. Each is applied through pytest's ``monkeypatch`` to the classes of the store or of the
 machines below it, and names the case on which it shows, the technique on the simulated disk that must catch it, and those on

@@ -1,4 +1,4 @@
-"""strace around one forked child: what it asks of the kernel, and a fault at one of its calls.
+"""strace around one forked child: its system calls, and a fault at one of them.
 
 The child is forked from the test, waits at a gate, is attached to, and is let go: so the calls are those of the work
 alone, and the same work makes the same calls, which is what lets a call be known by its name and its ordinal number.

@@ -1,4 +1,4 @@
-"""Somebody who may write in the folder swaps what stands there for something else, between any two system calls of a victim.
+"""Another user with write access replaces each file between any two system calls of a victim.
 
 Links, hard links, FIFOs, devices and directories take the place of every file of ours, at every moment of every operation, of a
 victim that is nobody or root, with a umask of 000 or 0777. The victim may be refused, in words of ours; what the link leads to is

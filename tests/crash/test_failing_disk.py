@@ -1,4 +1,4 @@
-"""The failing disk: a sync says EIO, a later one says OK, and what was written in between is in the cache and nowhere else.
+"""The failing disk: a sync returns EIO, a later one succeeds, and the bytes in between are only in the cache.
 
 The incident is PostgreSQL's of 2018: Linux tells of a write that failed once, marks its pages clean and keeps them, so that a
 program that tries its sync again is told that all is well, and one that reads the file again is shown what the disk never

@@ -1,4 +1,4 @@
-"""Long lives of several processes on a file system that forgets what was not synced.
+"""Long lives of several processes on a file system that forgets unsynced data.
 
 Hypothesis makes up histories: two writers and a reader, each a process, that open, append, replace, update, close; are
 killed; meet a sync that fails; and lose the power, at rest or in the middle of a call. After every step the reader sees

@@ -1,4 +1,4 @@
-"""Damage that somebody or something does to real files, behind the back of a process that was killed. P8, P10."""
+"""Damage to real files after a process was killed. P8, P10."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came after a directory was opened is listed through it: btrfs and FUSE show what was there before, the kernel's own rules allow it.
+"""A directory lists files that were added after it was opened, although btrfs and FUSE show its old content.
 
 A program that kept its ``FileStore`` open on btrfs did not see the snapshots that it had saved since the last listing.
 """

@@ -1,4 +1,4 @@
-"""The harness has to catch stores that are broken on purpose, or its silence about ours means nothing."""
+"""The harness must catch stores that are broken on purpose, or its passing means nothing."""
 
 from __future__ import annotations
 

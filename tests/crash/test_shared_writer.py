@@ -357,7 +357,7 @@ def test_nothing_is_written_to_the_lock_by_who_was_there_last() -> None:
 
 
 @pytest.mark.parametrize("pids", ["of one number", "of two"])
-def test_whose_name_it_is_is_told_whatever_the_clock_says(pids: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_in_the_lock_is_recognized_whatever_the_clock(pids: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """U1: in a name alone, one that stands before another is told from it, also if the clock stands still and the processes are called the
     same (two containers): what one changed beside the transcript is seen by the other in its next turn, and is not overwritten.
     """
@@ -478,7 +478,7 @@ def test_a_turn_that_appends_looks_once_at_the_transcript(step: Step) -> None:
         assert names[0] == "status"
 
 
-def test_whoever_is_kept_out_is_told_who_reads() -> None:
+def test_a_locked_error_names_the_reader_that_holds_the_lock() -> None:
     """P11: the name in the lock is that of the one who has it, also if he only reads, and others had turns before in which they did."""
     ground = grown()
     disks = [ground.another_process()]
@@ -503,7 +503,7 @@ def test_whoever_is_kept_out_is_told_who_reads() -> None:
         assert {*told} == {disks[who].process_id()}
 
 
-def test_what_a_turn_that_reads_finds_out_takes_the_statement_away() -> None:
+def test_a_reading_call_that_finds_a_change_removes_the_validator() -> None:
     """U2: a sync that failed for a copy, and damage that a read met: whoever knew the conversation looks at it for himself."""
     two = two_at(grown, durability="process-crash")
     append(two.first)
@@ -581,7 +581,7 @@ def test_a_statement_of_another_kernel_is_not_believed(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["a statement", "another's name alone"])
-def test_what_another_continues_with_ends_the_turn_if_it_cannot_be_removed(alone: bool) -> None:
+def test_a_call_fails_if_the_validator_cannot_be_removed(alone: bool) -> None:
     """U1: the disk refuses to empty the lock file and to write to it: there is no turn, and nothing was changed."""
     two = two_at(grown)
     if alone:
@@ -623,7 +623,7 @@ def test_a_change_is_noticed_though_the_lock_file_could_not_be_read(step: Step) 
     the_second_goes_on(two, {done(grown, step)}, "killed behind a lock file that could not be read")
 
 
-def test_what_another_did_not_sync_is_synced_before_it_is_shown() -> None:
+def test_unsynced_records_of_another_process_are_synced_before_they_are_shown() -> None:
     """P1: a writer whose appends are not synced takes turns with one whose are: what that one shows survives a power cut."""
     two = two_at(grown, durability="process-crash")
     append(two.first)

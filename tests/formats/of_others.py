@@ -1,4 +1,4 @@
-"""What the tests of formats share: a source in memory, and what must hold of every plan."""
+"""Shared by the tests of formats: a source in memory, and the rules for every plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that nobody here wrote, and what the plans of a file of lines are held to, byte by byte."""
+"""Foreign files, and the byte-by-byte rules for the plans of a file of lines."""
 
 from __future__ import annotations
 

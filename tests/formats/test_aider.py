@@ -69,7 +69,7 @@ def test_the_contract(seeds):
     check_format(READER["aider"], [RUN.encode(), (RUN + STARTED + "#### Once more  \n").encode()], seeds=seeds // 2)
 
 
-def test_a_run_as_it_was_said():
+def test_a_complete_run_is_read():
     (plan,) = plans_of(RUN)
     assert original(plan) == RUN.encode()
     assert said(plan, 0) == [

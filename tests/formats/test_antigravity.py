@@ -46,7 +46,7 @@ def test_the_contract(seeds):
     check_format(READER["antigravity"], [lines(*STEPS, step(7, "SYSTEM", "CHECKPOINT", "# Resuming"))], seeds=seeds)
 
 
-def test_a_conversation_as_it_was_said():
+def test_a_complete_conversation_is_read():
     plan = plan_of_bytes("antigravity", lines(*STEPS))
     first, reply, *rest = said(plan)
     assert first.startswith("*user: <USER_REQUEST>")

@@ -184,7 +184,7 @@ def test_what_is_not_sent_is_named():
     assert [(loss.kind, loss.count) for loss in plan.losses] == [("own", 2)]
 
 
-def test_what_another_agent_says_is_said():
+def test_another_agents_message_is_a_user_message():
     """To this one it is what a user says, and a turn that a rollback counts, as Codex counts it."""
     asked = line("response_item", type="agent_message", author="root", recipient="child", content=[{"type": "input_text", "text": "Help"}])  # fmt: skip
     plan = plan_of(META, said("user", "Hi"), answered("Yes?"), asked, answered("I help"))

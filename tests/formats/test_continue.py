@@ -58,7 +58,7 @@ def test_the_contract(seeds):
     check_format(READER["continue"], [document(HISTORY)], seeds=seeds)
 
 
-def test_a_session_as_it_was_said():
+def test_a_complete_session_is_read():
     plan = plan_of_bytes("continue", document(HISTORY))
     assert said(plan) == SAID
     assert (plan.model, plan.labels) == ("large", {"title": "Fruit count", "cwd": "/home/ada/garden"})

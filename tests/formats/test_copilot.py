@@ -206,7 +206,7 @@ def interchange() -> bytes:
     )
 
 
-def test_what_its_import_takes_is_read_too() -> None:
+def test_files_for_its_import_are_read_too() -> None:
     (plan,) = Copilot().plans(Bytes(interchange()))
     assert [message["role"] for message in messages(plan)] == ["user", "assistant", "tool"]
     assert messages(plan)[1]["tool_calls"][0]["id"] == "c1"

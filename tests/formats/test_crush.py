@@ -59,7 +59,7 @@ def test_the_contract(seeds):
     check_format(READER["crush"], [TABLES], seeds=seeds)
 
 
-def test_sessions_as_they_were_said():
+def test_complete_sessions_are_read():
     first, helper = READER["crush"].plans(Rows(TABLES))
     for plan in (first, helper):
         assert_nothing_is_lost(plan)

@@ -25,7 +25,7 @@ def test_the_contract(seeds):
     check_format(READER["gptme"], [lines(*LINES)], seeds=seeds)
 
 
-def test_a_conversation_as_it_was_said():
+def test_a_complete_conversation_is_read():
     plan = plan_of_bytes("gptme", lines(*LINES))
     assert said(plan) == ["user: Write it.", "assistant: Here.", "*user: Saved file: hello.py", "*user: Hello!"]
     assert (plan.system_prompt, plan.model) == ("You are gptme.", "p/m")

@@ -30,7 +30,7 @@ def test_the_contract(seeds):
     check_format(READER["grok"], [lines(*HISTORY)], seeds=seeds)
 
 
-def test_a_session_as_it_was_said():
+def test_a_complete_session_is_read():
     plan = plan_of_bytes("grok", lines(*HISTORY))
     assert said(plan) == [
         "*user: <user_info>…</user_info>",

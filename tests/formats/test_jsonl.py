@@ -36,7 +36,7 @@ def plan(values):
         ({"type": "message", "role": "assistant", "content": [{"type": "text", "text": "Claude's"}]}, None),
     ],
 )
-def test_whose_form_it_is_is_told_by_the_first_message_that_can_tell(message, provider):
+def test_the_first_distinctive_message_decides_the_form(message, provider):
     found = plan([ASKED, message, ASKED])
     assert found.provider == provider
     assert messages_in(found) == [ASKED, message, ASKED]

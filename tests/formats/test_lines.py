@@ -1,4 +1,4 @@
-"""What a program, a crash or a hand left in a file of lines: each byte is in a line or in the tail, and what is odd is reported."""
+"""Lines that a program, a crash or a person left in a file: each byte is in a line or in the tail, and oddities are reported."""
 
 from __future__ import annotations
 

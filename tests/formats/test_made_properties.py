@@ -29,7 +29,7 @@ def test_what_a_program_wrote(program, version):
 
 
 @pytest.mark.parametrize("program", ["antigravity", "gptme", "grok"])
-def test_what_others_found(program):
+def test_properties_hold_for_published_files(program):
     """Files that others keep in their tests."""
     folder = Path(SHARED or "nowhere") / "corpora/wild" / program
     if not folder.is_dir():

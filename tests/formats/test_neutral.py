@@ -1,4 +1,4 @@
-"""What is said survives the way through another provider's form, and every provider accepts what it is handed."""
+"""A conversation keeps its content through another provider's form, and every provider accepts the result."""
 
 from __future__ import annotations
 

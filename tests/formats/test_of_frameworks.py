@@ -145,7 +145,7 @@ def test_a_conversation_of_a_framework_is_handed_on_with_its_calls_and_answers(
 
 @for_each("value", [None, 1, "text", [], ["text", 1], {}, {"kind": "binary"}, [{"kind": ["x"]}]])
 @for_each("kind", ["user-prompt", "text", "thinking", "tool-call", "tool-return", "retry-prompt", "file", [], None])
-def test_whatever_stands_in_a_part_is_shown(kind: object, value: Any) -> None:
+def test_every_kind_of_part_is_shown(kind: object, value: Any) -> None:
     names = ("content", "args", "tool_call_id", "tool_name", "outcome", "media_type", "data", "url")
     message = {"kind": "request", "parts": [value, {"part_kind": kind, **dict.fromkeys(names, value)}]}
     assert role_of(message) == "user"

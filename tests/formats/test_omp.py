@@ -58,7 +58,7 @@ def test_the_contract(seeds):
     check_format(READER["omp"], [session(), session("Fruit count", titleSource="user")], seeds=seeds)
 
 
-def test_a_session_as_it_was_said():
+def test_a_complete_session_is_read():
     plan = plan_of_bytes("omp", session())
     assert said(plan) == [
         "user: What is in the notes?",

@@ -332,7 +332,7 @@ def exported(agent: str = "build") -> bytes:
     return json.dumps({"info": info, "messages": found}, indent=2, ensure_ascii=False).encode()
 
 
-def test_who_wrote_it_is_told_by_what_stands_in_it() -> None:
+def test_the_writer_is_recognized_by_the_content() -> None:
     tables = {name: tuple(rows[0]) for name, rows in Stored().tables.items() if rows} | {
         "message": ("session_id", "data")
     }

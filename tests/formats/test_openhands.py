@@ -83,7 +83,7 @@ def test_the_contract(seeds):
     check_format(READER["openhands"], [lines(*condensed)], seeds=seeds)
 
 
-def test_a_conversation_as_it_was_said():
+def test_a_complete_conversation_is_read():
     plan = plan_of_bytes("openhands", lines(*EVENTS))
     assert said(plan) == SAID
     assert plan.system_prompt == "You are OpenHands."

@@ -1,4 +1,4 @@
-"""What came in comes out: every byte of a line, though the message in it is stored once, elsewhere."""
+"""The original bytes come out: every byte of a line, although its message is stored once, elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation that is handed on and read back is the same, except what the export said is lost (F8)."""
+"""An exported conversation that is read back is the same, except for the reported losses (F8)."""
 
 from __future__ import annotations
 

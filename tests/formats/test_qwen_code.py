@@ -143,7 +143,7 @@ def test_a_fork_says_whose_it_is() -> None:
     assert (plan.session, plan.labels["forked_from"]) == ("fork", SESSION)
 
 
-def test_what_was_stopped_is_as_it_is() -> None:
+def test_an_interrupted_session_is_imported_as_it_is() -> None:
     """Killed in a tool: the call, and no result is made up. Ctrl-C: what was written of the reply, without usage."""
     plan = plan_of(QwenCode(), *TURN[:3])
     assert [message["role"] for message in messages(plan)] == ["user", "model"]

@@ -107,7 +107,7 @@ def test_the_contract(seeds):
     )
 
 
-def test_version_2_as_it_was_said():
+def test_a_complete_session_of_version_2_is_read():
     assert said(plan_of_bytes("mistral-vibe", lines(*SECOND))) == SAID
 
 

@@ -1,4 +1,4 @@
-"""A conversation handed on to Codex and to Gemini CLI: what is written is read again, and says the same (F8).
+"""A conversation exported to Codex and to Gemini CLI is read back with the same content (F8).
 
 The real programs resumed such files, against a server on loopback (Codex 0.169.0, Gemini CLI 0.61.0).
 """
@@ -91,7 +91,7 @@ def test_where_each_program_looks():
     assert b"model_provider" not in data, "Codex refuses to resume with another provider than the one that is recorded"
 
 
-def test_what_stays_here_is_counted():
+def test_losses_of_a_writer_are_counted():
     """The other program has a prompt and tools of its own. Codex's own prompt goes back to Codex."""
     known = {"system_prompt": "Be brief.", "tools": [{"name": "ls"}, {"name": "cat"}]}
     assert [(loss.kind, loss.count) for loss in written("gemini-cli", CHAT, "openai", **known).losses] == [

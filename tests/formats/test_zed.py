@@ -73,7 +73,7 @@ def test_the_contract(seeds):
     check_format(READER["zed"], [{"threads": [row(json.dumps(THREAD)), row(json.dumps(OLD), "t-2")]}], seeds=seeds)
 
 
-def test_a_thread_as_it_was_said():
+def test_a_complete_thread_is_read():
     (plan,) = plans_of(row(json.dumps(THREAD), parent="t-0"))
     assert said(plan) == ["*user: Read it. [image/png] fn main() {}", *SAID, "assistant: It is not there."]
     assert (plan.model, plan.version) == ("claude-sonnet-4-5", "0.3.0")

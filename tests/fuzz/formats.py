@@ -1,4 +1,4 @@
-"""Somebody else's files, whatever stands in them: each line is accounted for, and the bytes come out again.
+"""Foreign files with any content: each line is accounted for, and the bytes can be exported.
 
 Readers of lines are given the bytes as they are. Readers of rows are given each line as the JSON of a row, under the name of its table.
 """

@@ -1,4 +1,4 @@
-"""What a person types: a query, whatever it is; the index is asked for it without an error, and finds what the messages say."""
+"""Any query is accepted without an error, and finds the messages that match."""
 
 from __future__ import annotations
 

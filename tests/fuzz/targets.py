@@ -1,4 +1,4 @@
-"""What is fuzzed: functions of bytes that must come back, whatever the bytes are.
+"""The fuzz targets: functions that must return for any bytes.
 
 Each raises ``AssertionError`` where a property does not hold, and lets everything through that is not an error of ours.
 To fuzz something else add a function to ``TARGETS``, and a seed to ``corpus/``.

@@ -1,4 +1,4 @@
-"""P15, P10: whatever the bytes, an answer or an error of ours: no crash, no hang, nothing that comes back changed."""
+"""P15, P10: any bytes give a result or an error of ours: no crash, no hang, no changed data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation that something happens to, and a process of its own for who it happens to."""
+"""A conversation to disturb, and a separate process that uses it."""
 
 from __future__ import annotations
 

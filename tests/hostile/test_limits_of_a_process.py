@@ -1,4 +1,4 @@
-"""A file that may not grow, and no file descriptor left: an error, and the store goes on once the limit is gone."""
+"""A file size limit, and no free file descriptor: an error, and the store continues once the limit is removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links, FIFOs, sockets and directories where a file of ours should be: never followed, never waited for."""
+"""Links, FIFOs, sockets and directories in place of a file: never followed, never waited for."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ MEANWHILE: dict[str, tuple[Callable[[Path, Path], object], str, str | None]] = {
 
 
 @pytest.mark.parametrize("what", MEANWHILE)
-def test_what_another_import_created_between_an_add_and_its_commit(
+def test_another_import_creates_the_conversation_before_the_commit(
     what: str, tmp_path: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is looked at again, once. It was looked at for ever where that said nothing of the session: the import never ended."""

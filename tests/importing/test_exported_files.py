@@ -1,4 +1,4 @@
-"""What an export leaves when the system refuses: an error of ours, and nothing under a name that a program reads."""
+"""A failed export raises an error of ours, and leaves no file under a name that a program reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions that begin with the same prompt are told apart by what is said behind it.
+"""Sessions that start with the same prompt are distinguished by later messages.
 
 An earlier version knew a session of plain JSON lines by its first line, and so is one known in which nothing was said yet. What
 is on record by such an id is gone on with there, and is no other source's.

@@ -139,7 +139,7 @@ def test_f4_a_process_that_is_killed_costs_time(
 
 
 @pytest.mark.usefixtures("alone")
-def test_whoever_stops_in_between_waits_for_nothing_long(sources: Path, library: ConversationLibrary) -> None:
+def test_an_interrupted_import_ends_its_processes(sources: Path, library: ConversationLibrary) -> None:
     """What has begun is interrupted: the processes have ended, and the next change leaves nothing over."""
     reports = import_conversations([sources], library, jobs=2)
     assert next(reports).action == "created"
@@ -167,7 +167,7 @@ def test_the_callers_own_processes_are_left_unchanged(sources: Path, library: Co
 
 
 @pytest.mark.usefixtures("alone")
-def test_one_that_somebody_else_stops_is_told(sources: Path, library: ConversationLibrary) -> None:
+def test_a_killed_worker_is_reported(sources: Path, library: ConversationLibrary) -> None:
     """Its sessions are not left out in silence (F6): the import ends, and the next one brings them."""
     reports = import_conversations([sources], library, jobs=2)
     next(reports)

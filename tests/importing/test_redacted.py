@@ -1,4 +1,4 @@
-"""`import --redact`: the secrets are nowhere in the library; and what was imported so is kept up with, and stays so."""
+"""`import --redact`: the library contains no secret, and later imports of the session keep it so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""F8: what is exported comes back as it was, in the same form; in another program's, what was said comes back."""
+"""F8: an export read back in the same form is equal; in another program's form its content is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source may be: a regular file, opened to read only. All else is refused by name, and nothing outside is written (F1).
+"""A source must be a regular file, opened for reading. Everything else is refused by name, and nothing outside is written (F1).
 
 The incidents: a FIFO among the sessions stopped an importer for ever; SQLite makes files beside a database that it only
 reads; an archive of 42 KB unpacks to petabytes.

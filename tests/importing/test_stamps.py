@@ -1,4 +1,4 @@
-"""What did not change is not read again, and nothing but time depends on that: stamps are derived, and can be deleted or wrong."""
+"""Unchanged sources are not read again. Stamps only save time: they are derived, and may be deleted or wrong."""
 
 from __future__ import annotations
 

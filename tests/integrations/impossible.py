@@ -1,4 +1,4 @@
-"""What of the frameworks' own tests cannot pass with our stores, and why. Each of them has to fail."""
+"""The frameworks' tests that cannot pass with our stores, and why. Each must fail."""
 
 from __future__ import annotations
 

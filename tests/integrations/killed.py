@@ -1,4 +1,4 @@
-"""An agent that is killed at random, again and again, and goes on: what it was told is stored is there once, and in order."""
+"""An agent is killed at random again and again: everything reported as stored is there once, in order."""
 
 from __future__ import annotations
 

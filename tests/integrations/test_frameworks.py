@@ -1,4 +1,4 @@
-"""Each framework in an environment of its own: our tests there, and the framework's own tests with our class in place of theirs.
+"""Each framework in its own environment: our tests there, and the framework's own tests with our class in place of theirs.
 
 ``TRANSCRIPT_STORE_INTEGRATIONS`` names the folder with the environments; ``.ci/run`` makes them. What of theirs cannot pass stands
 in ``impossible.py`` with a reason, and has to fail: a test that begins to pass is seen, as is a new one that fails.

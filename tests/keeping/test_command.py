@@ -1,4 +1,4 @@
-"""`transcript-store keep` as a process: what it prints, what ends it, two at once, and the service as it is installed."""
+"""`transcript-store keep` as a process: its output, its end, two at once, and the installed service."""
 
 from __future__ import annotations
 

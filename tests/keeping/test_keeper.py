@@ -1,4 +1,4 @@
-"""A keeper takes what programs write, once and whole, whatever fails meanwhile (N1 to N3).
+"""A keeper imports what programs write, once and completely, whatever fails meanwhile (N1 to N3).
 
 The reports: sessions that retention deleted before anybody imported them, and services that ended at the first full disk.
 """
@@ -31,7 +31,7 @@ from transcript_store.sources import discover
 KEEPER = "transcript_store.keeping._keeper"
 
 
-def test_what_is_there_and_what_comes(home: Path, tmp_path: Path) -> None:
+def test_the_keeper_imports_existing_and_new_sessions(home: Path, tmp_path: Path) -> None:
     """Sessions that grow, new ones, in new folders; indexed; and a second keeper finds nothing to do."""
     write(home, "a", range(1, 4))
     kept = Kept(

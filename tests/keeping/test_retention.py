@@ -1,4 +1,4 @@
-"""What programs will delete, by their own settings: "852 of 1,120 sessions gone" is what nobody was told of.
+"""Warnings about sessions that programs will delete by their own settings.
 
 Public reports: anthropics/claude-code#90866, #85743, #62476, #62959, google-gemini/gemini-cli's `sessionRetention`.
 """

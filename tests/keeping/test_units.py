@@ -1,4 +1,4 @@
-"""The service as it is written: systemd takes it, what it starts is what was meant, and launchd's file says the same."""
+"""The service file: systemd accepts it and starts the right command, and launchd's file matches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may have changed is found: by what the system says, and by looking; and each path leads to the source that `discover` finds."""
+"""Changes are found by notifications and by polling, and each path leads to the source that `discover` finds."""
 
 from __future__ import annotations
 

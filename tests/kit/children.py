@@ -1,4 +1,4 @@
-"""Forked processes that say what they did over a pipe, and a gate at which they wait."""
+"""Forked processes that report over a pipe, and a gate at which they wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk whose sync, or lock, waits at a gate until a test has whom it wants in line, and that counts what it is asked for."""
+"""A disk whose sync or lock waits at a gate until the right callers are in line, and that counts its calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``load()`` must answer to any bytes: docs/format.md once more, slowly, with nothing of the package."""
+"""The expected result of ``load()`` for any bytes: docs/format.md implemented again, slowly, without the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a repair must keep of any bytes: docs/format.md and the docstring of ``repair()`` once more, slowly."""
+"""What a repair must keep of any bytes: docs/format.md and the docstring of ``repair()`` implemented again, slowly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own: in a folder of its own, on loopback, as a user that is not root; killed and started at will."""
+"""A private PostgreSQL for the tests: in its own folder, on loopback, not as root; killed and started at will."""
 
 from __future__ import annotations
 

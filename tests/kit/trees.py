@@ -1,4 +1,4 @@
-"""What stands below a folder, to be held against what stood there before."""
+"""The files below a folder, to compare before and after."""
 
 from __future__ import annotations
 

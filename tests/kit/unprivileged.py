@@ -1,4 +1,4 @@
-"""Scripts run as nobody: root ignores file modes, so what a mode forbids is shown by a process that is not root.
+"""Scripts run as the user nobody: root ignores file modes, so tests of modes need an unprivileged process.
 
 The script starts as root and gives its rights up after one whole life of a conversation, which imports all there is to
 import: the folders that Python and the package are installed in may themselves be closed to nobody (CI makes its virtual

@@ -1,4 +1,4 @@
-"""Conversations of a library, made and looked at."""
+"""Conversations of a library, created and inspected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation is created whole or not at all, and opened as the store opens it."""
+"""A conversation is created completely or not at all, and opened as by the store."""
 
 from __future__ import annotations
 

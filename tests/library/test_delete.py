@@ -1,4 +1,4 @@
-"""A deleted conversation is gone with all it had, and nothing that is somebody else's goes with it."""
+"""A delete removes everything of a conversation, and nothing else."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_lock_put_into_the_trash_does_not_keep_it_there(library, root, monkeyp
     assert list(root.iterdir()) == []
 
 
-def test_what_cannot_be_removed_is_deleted_all_the_same():
+def test_a_delete_succeeds_if_files_cannot_be_removed():
     """A disk that refuses to remove files costs room, not the answer: the conversation is gone, the rest is swept later."""
     disk = SimulatedFileSystem()
     library = ConversationLibrary("/chats", file_system=disk)

@@ -1,4 +1,4 @@
-"""Somebody tries another way from the middle of a chat: every record is copied byte for byte."""
+"""A fork from the middle of a conversation copies every record byte for byte."""
 
 from __future__ import annotations
 

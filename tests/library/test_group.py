@@ -252,7 +252,7 @@ def test_an_id_that_is_there_or_waits_is_refused(library: ConversationLibrary) -
 
 
 @pytest.mark.parametrize("kind", ["conversation", "half a create", "file", "link", "directory with a file"])
-def test_whoever_was_faster_stays(kind: str, library: ConversationLibrary) -> None:
+def test_a_conversation_created_before_the_commit_is_kept(kind: str, library: ConversationLibrary) -> None:
     """What came under an id before the commit is not replaced; the group says which it did not create, and leaves nothing."""
     path = Path(library.directory) / A
     with library.group() as group:
@@ -516,7 +516,7 @@ def test_a_group_ends_with_its_block(library: ConversationLibrary, add: str) -> 
 
 
 @pytest.mark.parametrize("add", ["add", "adding"])
-def test_who_is_still_adding_when_the_block_ends_is_told_so(add: str, tmp_path: Path) -> None:
+def test_adding_to_a_group_that_has_ended_raises(add: str, tmp_path: Path) -> None:
     """It was told of a bad file descriptor. The last of them takes the note away; a second ``close`` does not forget it."""
     is_adding, goes_on = threading.Event(), threading.Event()
 
@@ -563,7 +563,7 @@ def test_nothing_is_added_between_the_last_commit_and_the_end(tmp_path: Path, mo
     assert names(library) == [A]
 
 
-def test_who_waits_while_a_group_ends_is_told_so(tmp_path: Path) -> None:
+def test_a_thread_that_waits_while_its_group_ends_gets_an_error(tmp_path: Path) -> None:
     """Its conversation is written; it got an id, was created by nobody, and stayed behind under a name that nobody looks for."""
     is_adding, goes_on, is_written = threading.Event(), threading.Event(), threading.Event()
 

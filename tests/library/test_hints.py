@@ -46,7 +46,7 @@ def test_a_hint_is_one_that_the_call_has(number):
         assert caught.value.errno == number
 
 
-def test_who_meets_a_lock_is_told_what_can_be_done(library, root):
+def test_a_locked_error_has_the_hint_for_its_call(library, root):
     """Who opens can wait, or read; who repairs or deletes can do neither, and is not told so."""
     chat = make(library, "a")
     with library.open(chat):

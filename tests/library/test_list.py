@@ -1,4 +1,4 @@
-"""Somebody has a thousand chats and wants the newest ones on top, although two are damaged and one is half made."""
+"""A list of a thousand conversations, the newest first, although two are damaged and one is unfinished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hostile id never reaches the disk, and what is no folder of ours is not followed."""
+"""A hostile id never reaches the disk, and foreign folders are not followed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention: what is due is said first, and only what was asked for goes; nothing goes that anybody is still at work on."""
+"""Retention: expired items are listed first, only the requested ones are removed, and none that is in use."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def generations(shelf: ConversationLibrary, chat: str) -> list[int]:
         return [generation.number for generation in store.generations()]
 
 
-def test_what_is_due_is_said_first_and_then_goes(shelf: ConversationLibrary, clock: Clock) -> None:
+def test_prune_lists_what_it_then_removes(shelf: ConversationLibrary, clock: Clock) -> None:
     """A dry run is the default, and touches nothing: no lock, no file. The call that removes says the same."""
     old, older = make_at(shelf, clock, 40, "a", labels={"title": "Old"}), make_at(shelf, clock, 50, "b")
     clock.now = Clock.NOON - 40 * DAY
@@ -190,7 +190,7 @@ def test_the_newest_generations_stay(shelf: ConversationLibrary, clock: Clock) -
         store.append_message(user_message("more"))
 
 
-def test_what_a_replace_that_was_cut_off_has_left_is_no_generation(shelf: ConversationLibrary, clock: Clock) -> None:
+def test_an_interrupted_replace_leaves_no_generation(shelf: ConversationLibrary, clock: Clock) -> None:
     """It would be counted as the newest, and one generation more would be removed than was asked for."""
     chat = make(shelf, "a")
     replaced(shelf, chat, 2)
@@ -201,7 +201,7 @@ def test_what_a_replace_that_was_cut_off_has_left_is_no_generation(shelf: Conver
     assert generations(shelf, chat) == [1, 2]
 
 
-def test_what_goes_whole_is_not_named_in_parts(shelf: ConversationLibrary, clock: Clock) -> None:
+def test_an_expired_conversation_is_listed_once(shelf: ConversationLibrary, clock: Clock) -> None:
     """One rule for all: the old ones go, of the others the earlier generations and the quarantine."""
     clock.now = Clock.NOON - 40 * DAY
     old = make(shelf, "a")
@@ -303,7 +303,7 @@ def test_what_cannot_be_looked_at_is_named(shelf: ConversationLibrary, clock: Cl
 
 
 @pytest.mark.parametrize("place", ["lock", "archive", "quarantine"])
-def test_what_is_not_ours_in_one_folder_does_not_end_the_prune_of_all(
+def test_a_foreign_file_does_not_stop_a_prune(
     shelf: ConversationLibrary, clock: Clock, tmp_path: Path, place: str
 ) -> None:
     """Found by planting symbolic links: one of them, and each prune of that library ended with an error, half-way and for good."""
@@ -343,7 +343,9 @@ NOT_KEPT = [
 
 
 @pytest.mark.parametrize("error", NOT_KEPT, ids=lambda error: type(error).__name__)
-def test_what_could_not_be_kept_does_not_go(shelf: ConversationLibrary, clock: Clock, error: Exception) -> None:
+def test_prune_keeps_a_conversation_whose_snapshot_failed(
+    shelf: ConversationLibrary, clock: Clock, error: Exception
+) -> None:
     """And when it can be, there is one snapshot of it and not two: its id is the transcript's head.
 
     What the store of snapshots raises is told as it was raised. The incident: its lock was taken for the conversation's, and a
@@ -491,7 +493,7 @@ def test_one_that_takes_turns_is_open_only_during_a_call(shelf: ConversationLibr
     assert shelf.list() == []
 
 
-def test_what_another_prune_took_at_any_moment_is_not_left_unchanged() -> None:
+def test_conversations_removed_by_another_prune_are_not_skipped() -> None:
     """Two prunes at once: what the first one took, the second one named as left alone: "there is no such conversation"."""
     for number in range(1000):
         disk = SimulatedFileSystem()

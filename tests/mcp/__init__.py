@@ -1,1 +1,1 @@
-"""What an agent is told of past conversations, and what it cannot get at."""
+"""What an agent can read of past conversations, and what it cannot."""

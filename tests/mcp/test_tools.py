@@ -1,4 +1,4 @@
-"""``LibraryTools``: what the tools answer, page by page, and that nothing an agent sends gets more out of it."""
+"""``LibraryTools``: the answers of the tools, page by page, and no argument reveals more."""
 
 from __future__ import annotations
 

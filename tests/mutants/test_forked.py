@@ -79,7 +79,7 @@ def change(before: str, after: str) -> dict[str, Any]:
     return {"module": "_log/tried.py", "start": start, "end": start + len(before), "text": after}
 
 
-def test_who_notices_is_named_and_the_next_one_meets_no_mutant(forks: Forks) -> None:
+def test_the_killing_test_is_named_and_the_mutant_is_removed(forks: Forks) -> None:
     """Also of a function in a function, and with lines more or less in front of what follows."""
     assert forks.noticed_by(None, ALL, 60) is None
     assert forks.noticed_by(change("number + number", "number - number"), ALL, 60) == ALL[0]
@@ -99,6 +99,6 @@ def test_what_does_not_end_and_what_ends_alone_are_noticed(forks: Forks) -> None
     assert forks.noticed_by(None, ALL, 60) is None
 
 
-def test_what_cannot_be_put_in_is_noticed_by_nobody(forks: Forks) -> None:
+def test_a_mutant_that_needs_its_file_meets_the_tests_in_the_file(forks: Forks) -> None:
     """Of a function that was made with a name from around it, and has no use for it now. It meets the tests in the file."""
     assert forks.noticed_by(change("function(number) * 2", "number * 3"), ALL, 60) is None

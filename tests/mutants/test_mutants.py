@@ -1,6 +1,6 @@
 """A sample of the store's mutants meets the tests; and the makers of mutants make what they say.
 
-The incident: nine mistakes that somebody made by hand in the store were noticed by no plain test (tests/test_confirmed_twice.py
+The incident: nine mistakes that somebody made by hand in the store were noticed by no plain test (tests/test_concurrent_changes.py
 has them). Which ones nobody has thought of, only a machine can ask.
 """
 

@@ -1,4 +1,4 @@
-"""What was said in the lab, in whichever program's words; and what the library finds of a program in its home."""
+"""The conversation of the lab in each program's form, and what the library finds in the program's home."""
 
 from __future__ import annotations
 

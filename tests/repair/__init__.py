@@ -1,4 +1,4 @@
-"""The way back from damage: what a repair keeps, and that nothing it does not keep is gone.
+"""Repairs: what they keep, and that everything else is still in quarantine.
 
 First a table of what really happens to files: power cuts, editors, ``jq``, other programs, backups restored in part. For each
 it says by hand what each mode keeps. ``123_5678`` are the records 1, 2, 3, a record that tells of a gap, and 5 to 8. Then

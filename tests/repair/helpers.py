@@ -1,4 +1,4 @@
-"""What is true of every repair, whatever the damage."""
+"""Rules for every repair, whatever the damage."""
 
 from __future__ import annotations
 

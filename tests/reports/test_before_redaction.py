@@ -382,7 +382,7 @@ def test_a_conversation_that_never_stored_a_secret_hides_nothing(tmp_path: Path)
         assert "Nothing yet." in _page(store)
 
 
-def test_who_follows_is_not_shown_the_end_of_what_was_redacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_follow_hides_records_from_before_a_redaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``show --follow`` tells what was appended before a replace: not if that replace took secrets out."""
     monkeypatch.setattr("transcript_store.cli._shared.follow._POLL_SECONDS", 0)
     path = tmp_path / "conversation"

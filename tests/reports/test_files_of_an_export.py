@@ -119,7 +119,7 @@ def test_what_the_user_uploaded_is_a_part_of_his_message(
 
 
 @pytest.mark.parametrize("author", [{"role": "tool", "tool": "dalle.text2im"}, {"role": "assistant"}])
-def test_what_it_drew_stands_behind_its_message(tmp_path: Path, author: dict[str, Any]) -> None:
+def test_generated_pictures_follow_their_message(tmp_path: Path, author: dict[str, Any]) -> None:
     """Nobody but a user may send a picture. It is no prompt of his, so it names nothing."""
     asset = {"content_type": "image_asset_pointer", "asset_pointer": POINTERS["sediment"], "metadata": {"dalle": {}}}
     said = conversation(
@@ -157,7 +157,7 @@ def test_an_attachment_that_no_part_points_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\1\2", b"RIFF____AVI ", PNG[:4]])
-def test_what_is_nothing_that_is_known_keeps_its_name(tmp_path: Path, data: bytes) -> None:
+def test_unknown_files_keep_their_names(tmp_path: Path, data: bytes) -> None:
     asset = {"content_type": "image_asset_pointer", "asset_pointer": POINTERS["service"]}
     said = conversation(node("u", None, "user", [asset], 0))
     files = {f"{the_id(POINTERS['service'])}.dat": data}

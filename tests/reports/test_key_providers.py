@@ -259,7 +259,7 @@ def test_how_often_a_provider_is_asked(home: Home) -> None:
     assert asked(lambda: home.library(new, old).rotate_key()) == ([], [])
 
 
-def test_nobody_waits_for_a_provider() -> None:
+def test_a_slow_key_provider_blocks_no_other_process() -> None:
     """While it is asked, another process opens the conversation to write, and has its lock."""
     disk = SimulatedFileSystem()
     waited = []

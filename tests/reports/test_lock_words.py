@@ -47,7 +47,7 @@ def test_this_process_is_named_and_the_line_that_opened_the_store(conversation):
     )
 
 
-def test_whatever_stands_in_the_file(conversation):
+def test_the_lock_error_does_not_trust_the_file(conversation):
     """The name in the file is of the last holder until the next one signs, and another container may have our number."""
     lock = Path(conversation.directory, "lock")
     ours = lock.read_bytes()

@@ -50,7 +50,7 @@ def test_a_file_that_is_left_out_though_somebody_speaks_is_told(
         ("first_prompt", lambda _: "<environment_context>", "P-name"),
     ],
 )
-def test_what_is_wrong_is_told(
+def test_session_properties_report_a_fault(
     tmp_path: Path, name: str, wrong: object, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / f"{SESSION}.jsonl"

@@ -86,7 +86,7 @@ def test_what_a_tool_prints_is_stored_without_it(secret: str, printed: str) -> N
         "TWILIO_AUTH_TOKEN=${TOKEN}",
     ],
 )
-def test_what_only_looks_like_one_stays(text: str) -> None:
+def test_texts_that_resemble_secrets_stay(text: str) -> None:
     assert SecretRedactor().redact(text).counts == {}
 
 

@@ -244,7 +244,7 @@ def test_json_has_every_cut(tmp_path: Path) -> None:
         ("notes.jsonl", b"hello\nworld\n", "no readable line"),
     ],
 )
-def test_what_cannot_be_mended_is_named_and_stays(tmp_path: Path, name: str, raw: bytes, said: str) -> None:
+def test_files_that_cannot_be_repaired_are_named_and_kept(tmp_path: Path, name: str, raw: bytes, said: str) -> None:
     """A database, half a document, a packed file, a text: each has its hint, and nothing is written."""
     path = tmp_path / name
     path.write_bytes(raw)

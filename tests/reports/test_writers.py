@@ -1,4 +1,4 @@
-"""Who holds it? A conversation that cannot be opened, and nobody knows which of forty pods has it.
+"""Which process holds a conversation: one cannot be opened, and forty pods could have it.
 
 Public reports: stale locks of SQLite and LevelDB that name nobody; leases that are looked up in a table by hand.
 """

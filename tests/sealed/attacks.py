@@ -1,4 +1,4 @@
-"""What somebody does to the files of a sealed conversation who lacks its key: the rows of docs/encryption.md's table, one function each."""
+"""Attacks on the files of a sealed conversation without its key: the rows of docs/encryption.md's table, one function each."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Sealed conversations on the simulated disk, and what is done to their files."""
+"""Sealed conversations on the simulated disk, and changes of their files."""
 
 from __future__ import annotations
 

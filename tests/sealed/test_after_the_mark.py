@@ -1,4 +1,4 @@
-"""What somebody without the key does to records that no mark covers yet, and which no reader of messages may take for genuine.
+"""Attacks without the key on records after the mark, which no reader may accept as genuine.
 
 The incident: mutants. The rows of tests/sealed/attacks.py are all refused by whoever reads everything, and each of these is met by
 one look alone. So each is read by every way of its own here.

@@ -1,4 +1,4 @@
-"""Keys of sealed conversations: what a key may be, who wraps data keys, and the files that keys stand in.
+"""Keys of sealed conversations: valid keys, key providers, and key files.
 
 Promises: P17 (a wrong key, a changed or a moved key file is an error, each told apart), P16 (files are 0600).
 """

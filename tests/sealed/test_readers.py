@@ -1,4 +1,4 @@
-"""Who reads conversations without a key: the search, pages, snapshots, exports. None of them shows what is sealed, or says that it is not there.
+"""Readers without a key (search, pages, snapshots, exports) show no sealed content, but say that it exists.
 
 P17, P18.
 """
@@ -49,7 +49,7 @@ def test_a_search_finds_nothing_of_it_and_counts_what_it_could_not_search(librar
         assert not file.is_file() or CANARY.encode() not in file.read_bytes()
 
 
-def test_who_reads_by_places_meets_records_without_a_message(library):
+def test_reading_by_position_returns_records_without_a_message(library):
     with open_transcript(sealed_folder(library)) as transcript:
         records = [placed.record for placed, _ in transcript.records(transcript.begin)]
     assert [(record.message, record.extra) for record in records] == [(None, None)] * 4

@@ -434,7 +434,7 @@ def test_metadata_that_is_forged_while_a_reader_is_open_is_not_taken_in():
 
 @for_each("replaced", [False, True])
 @for_each("attack", ATTACKS)
-def test_whoever_lacks_the_key_changes_nothing_unseen(attack, replaced):
+def test_every_change_without_the_key_is_detected(attack, replaced):
     """P17: each row of the table of attacks."""
     disk = sealed(replaced=replaced).copy()
     attack(disk)
@@ -464,7 +464,7 @@ def test_a_plain_record_is_found_without_the_key(attack, mode):
 
 
 @for_each("attack", OTHERS)
-def test_whoever_lacks_the_key_puts_nothing_else_there(attack):
+def test_every_file_replaced_without_the_key_is_detected(attack):
     """P17: the rows about whole files."""
     disk = sealed(replaced=True).copy()
     attack(disk)

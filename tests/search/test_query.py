@@ -1,4 +1,4 @@
-"""What a person types is a query, whatever it is."""
+"""Any text is a query."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_operators_are_words(index):
         "…": Query(ignored=("…",)),
     }.items(),
 )
-def test_what_a_query_means(text, query):
+def test_queries_are_parsed(text, query):
     assert parse_query(text) == query
 
 

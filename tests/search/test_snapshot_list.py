@@ -51,7 +51,7 @@ class Watched(FileStore):
         return super().list(ids)
 
 
-def test_what_looks_as_it_did_is_not_read_again(store: FileStore, tmp_path: Path) -> None:
+def test_unchanged_files_are_not_read_again(store: FileStore, tmp_path: Path) -> None:
     watched = Watched(store.directory)
     first = list_snapshots(watched, cache=tmp_path / "cache")
     assert watched.asked == ids(0, 1, 2, 3, 4)

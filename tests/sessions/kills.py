@@ -1,4 +1,4 @@
-"""SIGKILL before every call that changes something, in a process of its own."""
+"""SIGKILL before every call that changes something, in a separate process."""
 
 from __future__ import annotations
 

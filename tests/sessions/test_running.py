@@ -45,7 +45,7 @@ def test_a_program_is_known_by_its_name_or_its_package(program: str, words: list
         ("codex", []),
     ],
 )
-def test_what_only_names_a_program_is_none(program: str, words: list[str]) -> None:
+def test_a_command_that_names_a_program_is_not_that_program(program: str, words: list[str]) -> None:
     """Our own commands name programs, too."""
     assert not is_process_of(program_named(program), words)
 

@@ -1,4 +1,4 @@
-"""What a torn file of lines becomes: every whole object stays, in order, once; only what nothing can read is cut.
+"""A torn file of lines: every whole object stays, in order, once; only unreadable bytes are cut.
 
 The reports are in tests/reports/test_torn_session_files.py. Here stand the properties, for files that nobody thought of.
 """

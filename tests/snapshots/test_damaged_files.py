@@ -1,4 +1,4 @@
-"""Every byte counts: what is damaged, cut, swapped or too large is an error by its own name."""
+"""Every byte counts: each kind of damage is an error with its own name."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_what_could_not_be_loaded_is_not_saved(
     assert not (tmp_path / "store").exists()
 
 
-def test_what_is_as_large_as_can_be_is_saved_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_largest_snapshot_is_saved_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P15: what may be saved may be loaded, to the byte; of one byte more neither."""
     store, one = store_at(tmp_path, KEY), snapshot("word " * 80)
     largest = len(one.to_json()) + 28  # what sealing adds

@@ -1,4 +1,4 @@
-"""Sealed data: which keys open a store, and that nothing is ever saved in the clear beside what is sealed."""
+"""Sealed data: which keys open a store, and that plaintext is never saved beside sealed files."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_nothing_is_saved_in_the_clear_into_a_store_that_is_being_sealed() -> No
     FileStore("/store", file_system=disk, encryption_key=key).save(snapshot("two"))
 
 
-def test_who_seals_a_store_on_a_disk_that_reads_nothing_continues_with_the_key() -> None:
+def test_sealing_continues_with_the_key_if_reads_fail() -> None:
     """P7: the incident: the note of the sealing was written and could not be read, and the object that wrote it could save nothing more."""
     disk = SimulatedFileSystem()
     store = FileStore("/store", file_system=disk)

@@ -1,4 +1,4 @@
-"""Who writes waits for the lock, who reads does not, and nothing is held between calls."""
+"""Writers wait for the lock, readers do not, and nothing is held between calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from transcript_store._snapshots import file_store
 from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 
-def test_who_writes_waits_for_the_lock_and_who_reads_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writers_wait_for_the_lock_and_readers_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Save, delete, rotate and collect meet another process's lock; the error names it; load, list and verify go on."""
     store = store_at(tmp_path)
     one = snapshot("one")

@@ -1,4 +1,4 @@
-"""Links, pipes and directories where a file of ours should be; paths that lead elsewhere; modes."""
+"""Links, pipes and directories in place of a file; paths that lead elsewhere; modes."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_a_store_that_could_not_be_sealed_is_saved_to_in_the_clear_as_before() -
     assert [sealed.load(one.id) for one in (before, after)] == [before, after]
 
 
-def test_who_has_no_key_cannot_have_plaintext_sealed(tmp_path: Path) -> None:
+def test_a_forged_sealing_file_allows_no_plaintext(tmp_path: Path) -> None:
     """P17: a file ``sealing`` that was not sealed with the new key does not make a rotation take plaintext."""
     store = store_at(tmp_path, KEY)
     store.save(snapshot("mine"))

@@ -1,4 +1,4 @@
-"""What is saved is what is loaded, whatever it holds; and which texts are moved out as media."""
+"""A loaded snapshot equals the saved one; and which texts are moved to media."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ _documents = json_values(integers=st.integers() | st.just(10**600), strings=_tex
     "a number alone: no quotation mark before its digits, ValueError"
 )
 @example(value="a" * 512, spelling=Random(0), how_many=0).via("a string alone: its mark is the first byte")
-def test_what_is_moved_is_what_reading_every_string_would_move(value: Any, spelling: Random, how_many: float) -> None:
+def test_media_are_moved_as_if_every_string_were_read(value: Any, spelling: Random, how_many: float) -> None:
     """Wherever it stands, whatever stands beside it, and however its characters are escaped."""
 
     def is_meant(text: str) -> bool:

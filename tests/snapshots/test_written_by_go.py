@@ -35,7 +35,7 @@ def test_what_go_stored_is_loaded_as_go_loads_it(case: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("case", INDEX["vectors"], ids=lambda case: case["name"])
-def test_what_we_store_is_what_go_stores(case: Any, tmp_path: Path) -> None:
+def test_go_stores_the_same_files(case: Any, tmp_path: Path) -> None:
     """The same names, modes and sizes; the media's bytes; what is sealed holds the same; nothing but our lock besides."""
     folder = VECTORS / case["name"]
     store = store_at(tmp_path, KEY if case["encrypted"] else None)

@@ -1,4 +1,4 @@
-"""A page in a real browser, which notes everything that it must not do: a request, a script that ran, what the policy blocked."""
+"""A page in a real browser, which records each violation: a request, a script that ran, what the policy blocked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of conversations, and the browser that looks at them."""
+"""Pages of conversations, and the browser that opens them."""
 
 from __future__ import annotations
 

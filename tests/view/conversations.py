@@ -1,4 +1,4 @@
-"""Conversations to look at: one that has everything a page shows, one that means harm, and a long one."""
+"""Conversations for pages: one with everything a page shows, one that is hostile, and a long one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``transcript-store serve`` as a process of its own, and requests that no browser would send."""
+"""``transcript-store serve`` as a process, and requests that no browser would send."""
 
 from __future__ import annotations
 

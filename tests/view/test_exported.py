@@ -1,4 +1,4 @@
-"""A conversation as a page and as Markdown by ``export``: what the page of ``view`` has, in the same order, and nothing that is obeyed."""
+"""A conversation as a page and as Markdown by ``export``: the content of ``view``, in the same order, and inert."""
 
 from __future__ import annotations
 

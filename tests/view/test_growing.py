@@ -1,4 +1,4 @@
-"""A page that grows is the page that would be made at once: however it came, whatever came, and whoever looked in between."""
+"""A page that grows equals the page written at once, whatever the order of changes and readers."""
 
 from __future__ import annotations
 

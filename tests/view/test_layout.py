@@ -1,4 +1,4 @@
-"""Where things stand on the page: nothing covers a text, what belongs in a line is in it, and what is cut says so."""
+"""The layout of the page: nothing covers a text, lines fit, and cut texts say so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page of a conversation holds, read without a browser.
+"""The content of a conversation's page, read without a browser.
 
 The tags of a page are known: a parser that nobody here wrote reads it, and finds no tag, attribute or address that the renderer
 does not make. What a browser does with it is in test_browser.py.

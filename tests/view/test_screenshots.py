@@ -1,4 +1,4 @@
-"""The pictures of README and docs/view.md show what a reader sees today."""
+"""The pictures of README and docs/view.md are current."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""F13, over raw HTTP: ``serve`` answers nobody but its own page. The server is the real command, in a process of its own.
+"""F13, over raw HTTP: ``serve`` answers only its own page. The server is the real command, in a separate process.
 
 What a browser sends and shows is in test_serve_browser.py; here are the requests that no browser sends, and those of other users
 of the machine.

@@ -1,4 +1,4 @@
-"""``serve`` in a real browser: what it shows, what it follows, and that nobody else's page learns anything of it (F13).
+"""``serve`` in a real browser: what it shows and follows, and that other sites learn nothing (F13).
 
 The server is the real command, in a process of its own. Whatever is waited for is an event of the page.
 """

@@ -1,4 +1,4 @@
-"""What the tests of `transcript-store chat` share: the command beside a server of the tests that plays the model's part."""
+"""Shared fixtures for `transcript-store chat`: the command beside a test server that plays the model."""
 
 from __future__ import annotations
 

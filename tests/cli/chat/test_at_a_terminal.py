@@ -154,7 +154,7 @@ def test_the_local_server_is_started_again(environment: dict[str, str], tmp_path
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
-def test_told_to_end_at_the_prompt(number: signal.Signals, environment: dict[str, str], tmp_path: Path) -> None:
+def test_sigterm_at_the_prompt(number: signal.Signals, environment: dict[str, str], tmp_path: Path) -> None:
     """The prompt's event loop hands the signal on: the terminal is as it was, and the lock of the conversation is free."""
     with serving() as server:
         server.answers += [DIALECTS["openai-compatible"].stream("Hello.")]
@@ -173,7 +173,7 @@ def test_told_to_end_at_the_prompt(number: signal.Signals, environment: dict[str
     assert len(records(tmp_path / "c")) == 2
 
 
-def test_what_is_typed_to_the_program(environment: dict[str, str], tmp_path: Path) -> None:
+def test_commands_at_a_real_prompt(environment: dict[str, str], tmp_path: Path) -> None:
     """Commands at a real prompt, a turn that fails and is asked again with Enter alone, and ``exit``."""
     openai = DIALECTS["openai-compatible"]
     with serving() as server:

@@ -1,4 +1,4 @@
-"""What is typed to the program, what failed and is asked again, and what ends the program in the middle of an answer.
+"""Commands inside the chat, retries of a failed turn, and the end of the program during an answer.
 
 A person who typed ``exit`` had it sent to the model and answered; one whose question met a busy server had to type it again, and the
 model was told it twice; one whose terminal was closed lost what had been shown of the answer.
@@ -60,7 +60,7 @@ from transcript_store.cli.chat.session import Command, command_in
         ("", None),
     ],
 )
-def test_what_is_a_command(line: str, command: Command | None) -> None:
+def test_which_lines_are_commands(line: str, command: Command | None) -> None:
     """A word behind a slash at the beginning of the only line; a path, a text of several lines and what is indented are messages."""
     assert command_in(line) == command
 
@@ -136,7 +136,7 @@ def test_a_model_that_cannot_be_had_leaves_the_one_that_is(cli: Cli, chat: Chat,
     assert [body["model"] for body in chat.server.bodies] == [MODEL, MODEL, SMOLLM.name]
 
 
-def test_what_is_told_after_a_resume(chat: Chat, tmp_path: Path) -> None:
+def test_a_resume_prints_the_number_of_messages(chat: Chat, tmp_path: Path) -> None:
     """How many messages the model is told, once, behind the resume; it is the number that the request carries."""
     path = conversation(tmp_path / "c", provider="openai-compatible", model="m")
     with ConversationStore(path) as stored:
@@ -193,7 +193,7 @@ def test_a_blank_line_of_a_pipe_asks_nothing_again(chat: Chat, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
-def test_told_to_end_in_an_answer(number: signal.Signals, chat: Chat, tmp_path: Path) -> None:
+def test_sigterm_during_an_answer(number: signal.Signals, chat: Chat, tmp_path: Path) -> None:
     """A closed terminal, a shutdown: what came is kept, marked as an answer that was cut, as Ctrl-C keeps it."""
     whole = OPENAI.stream("The beginning of a long answer", stop=False)
     chat.server.answers += [Answer(whole.body + b": \n", whole.content_type, cut_after=len(whole.body), stalls=True)]
@@ -225,7 +225,7 @@ def test_told_to_end_in_an_answer(number: signal.Signals, chat: Chat, tmp_path: 
     assert answer.extra["incomplete"]["reason"] == "the stream was cut (Terminated)"
 
 
-def test_told_to_end_before_anything_was_recorded(chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_before_the_first_record(chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the SDK was imported, on a machine that had no time for it: "what came is on record" was said, and there was no record."""
 
     def told(_: object) -> None:

@@ -1,4 +1,4 @@
-"""``chat --resume`` without a name, and ``/search``: a person knows what a conversation was about, and not its id."""
+"""``chat --resume`` without a name, and ``/search``: finding a conversation by its subject instead of its id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""F7: what was imported can be sent as it is. `chat` goes on with it at once, whatever the other program left unfinished."""
+"""F7: `chat` continues an imported conversation at once, whatever the other program left unfinished."""
 
 from __future__ import annotations
 

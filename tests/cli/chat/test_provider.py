@@ -1,4 +1,4 @@
-"""Who answers in `transcript-store chat`: the one that is named, or on record, or the first that can; and the small model of our own.
+"""Which provider `transcript-store chat` chooses: the named, the recorded, or the first available; and the small local model.
 
 With ``ANTHROPIC_API_KEY`` exported, as many have it, and no SDK installed, the first command of the README once ended with 2, and a
 user of Ollama was given a model of 135 million parameters instead of his own.
@@ -240,7 +240,7 @@ def test_a_server_that_nothing_installed_can_speak_to(without: Callable[..., Non
         ((), "xllamacpp", "local"),
     ],
 )
-def test_what_is_named_and_not_installed_is_said_before_anything_else(
+def test_a_missing_sdk_is_reported_first(
     cli: Cli,
     home: Path,
     without: Callable[..., None],

@@ -1,4 +1,4 @@
-"""`chat` with a key: what is said stands nowhere on the disk in the clear, and the next process goes on with the key alone."""
+"""`chat` with a key: no plaintext is on the disk, and the next process continues with the key."""
 
 from __future__ import annotations
 

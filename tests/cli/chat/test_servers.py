@@ -1,4 +1,4 @@
-"""Model servers that run on this machine: which are found, which of their models answers, and what they are not told.
+"""Model servers on this machine: which are found, which model answers, and what is not sent to them.
 
 The forms are those that the servers' documentation prints; the models are those that people have.
 """
@@ -118,13 +118,13 @@ def test_the_size_is_in_the_name_where_nothing_else_tells_it(server: Server) -> 
     ],
     ids=str,
 )
-def test_what_else_may_listen_there(server: Server, page: Any) -> None:
+def test_a_web_application_is_no_model_server(server: Server, page: Any) -> None:
     """A web application on port 8080 is no model server, whatever it answers."""
     server.pages = {"/v1/models": page}
     assert find_servers([port_of(server)]) == []
 
 
-def test_nobody_listens_and_somebody_never_answers(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
+def test_dead_and_silent_servers_do_not_delay_the_search(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
     """Neither holds up the one that does answer."""
     monkeypatch.setattr(provider, "PATIENCE_SECONDS", 2.0)
     server.pages = {"/v1/models": listed("a-7b")}

@@ -1,4 +1,4 @@
-"""`transcript-store chat` where nobody sits at a terminal: which conversation, what fails and how.
+"""`transcript-store chat` without a terminal: which conversation, and how errors end it.
 
 The model's side is a server of the tests that speaks the providers' wire formats, reached through their real SDKs. Against
 servers that nobody here wrote, and the model on this machine: the tests that are `long`, here and in test_at_a_terminal.py.
@@ -414,7 +414,7 @@ def test_what_takes_long_is_shown_and_goes(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 200])
-def test_what_is_waited_for_stays_on_its_line(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_a_progress_line_fits_its_line(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     """A line that is longer than the terminal goes on on the next one, and each update of it would leave one behind."""
     monkeypatch.setattr("sys.stderr", screen := Screen())
     monkeypatch.setenv("COLUMNS", str(width))
@@ -425,7 +425,7 @@ def test_what_is_waited_for_stays_on_its_line(monkeypatch: pytest.MonkeyPatch, w
     assert ("250.0/491.0 MB" in shown, "[####" in shown) == (width >= 80, width >= 80)
 
 
-def test_what_is_quick_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quick_command_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", screen := Screen())
     with _working.Working("reading"):
         pass

@@ -118,7 +118,7 @@ def test_the_summary_is_that_of_all_entries(store):
     anyio.run(scenario)
 
 
-def test_what_is_underneath_is_a_conversation_of_claudes_messages(store):
+def test_a_session_is_an_ordinary_conversation_of_claudes_messages(store):
     """Messages are the model's own; what is around them, and entries without one, are extras."""
     anyio.run(store.append, KEY, [{"type": "mode", "mode": "plan"}, said(1)])
     with store.conversation(KEY) as conversation:

@@ -40,4 +40,4 @@ def test_each_example_runs(model, capsys):
         assert text in page
 
     exec(compile(taken_back, f"docs/integrations.md, {SECTION}, example 2", "exec"), {})
-    assert "taken back {'id'" in capsys.readouterr().out
+    assert "retracted {'id'" in capsys.readouterr().out

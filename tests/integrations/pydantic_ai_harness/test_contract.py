@@ -289,7 +289,7 @@ def test_secrets_are_taken_out_of_all_that_is_stored(tmp_path):
         assert len(conversation.get_messages()) == len([*conversation.get_records()]) - 5 == 1
 
 
-def test_what_is_underneath_is_a_conversation(tmp_path):
+def test_a_run_is_an_ordinary_conversation(tmp_path):
     """It is listed by the run's id, verified, and read without this module; its name is derived from any id."""
     store = TranscriptStepStore(tmp_path)
     run_ids = ["r1", "../../etc/passwd", "a/b", "", "x" * 1000, "\ud800"]

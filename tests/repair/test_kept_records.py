@@ -1,4 +1,4 @@
-"""What really happens to files, and what each mode keeps of it, said by hand."""
+"""Typical damage to files, and what each mode keeps of it."""
 
 from __future__ import annotations
 

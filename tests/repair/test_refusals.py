@@ -1,4 +1,4 @@
-"""What a repair does not touch: what is whole, what is no conversation, what a later version wrote, what a writer holds."""
+"""A repair does not touch intact conversations, other folders, later versions, or a writer's conversation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a store is looked at before it is said what it is: so many snapshots, so many bytes, files as old as this."""
+"""How much of a store is checked: how many snapshots, how many bytes, and files of which age."""
 
 from __future__ import annotations
 

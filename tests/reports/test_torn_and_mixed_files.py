@@ -86,7 +86,7 @@ def test_processes_that_change_one_field_each_keep_those_of_the_others(tmp_path:
     assert metadata.labels == {"title": "kept"}
 
 
-def test_what_is_appended_behind_a_torn_line_is_a_line_of_its_own(tmp_path: Path) -> None:
+def test_an_append_after_a_torn_line_starts_a_new_line(tmp_path: Path) -> None:
     path = _conversation(tmp_path / "conversation", "kept")
     shutil.copytree(path, tmp_path / "before")
     with ConversationStore(path) as store:

@@ -1,4 +1,4 @@
-"""What another process does at one moment of ours, and the second look that notices it.
+"""Changes by another process at any point of a call, and the second read that notices them.
 
 The incident: somebody outside made mutants of the store by hand, a line removed here and a condition there, and twelve of
 46 survived every test of the plain suite. Nine of them are named here, each by what it would cost. Most are looks that
@@ -101,14 +101,16 @@ def test_a_transcript_that_is_swapped_while_it_is_synced_gets_no_mark(caplog: py
 # ---- locks ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_lock_on_a_lock_file_that_was_removed_is_no_lock():
-    """P11: the lock file goes between the moment it is opened and the moment it is locked. The mutant took the lock of a
-    file that had no name any more: the next writer made a new one, and there were two.
+@pytest.mark.parametrize("call", ["open_append", "try_lock"])
+def test_a_lock_on_a_removed_lock_file_is_no_lock(call: str):
+    """P11: the lock file is removed before it is opened, or between that and the lock: both are done again.
+
+    The mutant kept the lock of a file without a name: the next writer made a new file, and there were two writers.
     """
     disk = a_conversation()
     seen = meanwhile(
         disk,
-        "try_lock",
+        call,
         "/lock",
         lambda other: in_folder(other, CHAT, lambda folder: other.unlink(folder, "lock")),
     )
@@ -120,23 +122,7 @@ def test_a_lock_on_a_lock_file_that_was_removed_is_no_lock():
     assert disk.open_handles == []
 
 
-def test_a_lock_file_that_goes_before_it_is_opened_is_made_anew():
-    """P11: it was there when it could not be made, and is gone when it is opened: both are done again."""
-    disk = a_conversation()
-    seen = meanwhile(
-        disk,
-        "open_append",
-        "/lock",
-        lambda other: in_folder(other, CHAT, lambda folder: other.unlink(folder, "lock")),
-    )
-    with opened(disk) as store:
-        assert seen
-        with pytest.raises(ConversationLockedError):
-            opened(disk.another_process())
-        store.append_message({"role": "assistant", "content": "alone"})
-
-
-def test_who_forgot_to_close_a_store_is_told():
+def test_a_locked_error_says_that_this_process_holds_the_lock():
     """P11: the error that names the holder says that it is this very process."""
     disk = a_conversation()
     with opened(disk):
@@ -193,7 +179,7 @@ def test_a_repair_leaves_a_folder_alone_that_was_moved_away():
     assert messages(disk.another_process()) == SAID
 
 
-def test_whoever_changes_from_look_to_look_is_looked_at_until_it_is_quiet():
+def test_a_changing_conversation_is_read_until_two_reads_agree():
     """P12: a writer that is at work for several looks in a row is no damage; the mutant looked twice and believed the second."""
     disk = SimulatedFileSystem()
     found = iter(["torn at 10", "torn at 20", "torn at 30", "fine", "never asked"])
@@ -494,7 +480,7 @@ def test_parents_that_an_earlier_attempt_made_are_synced_too():
         assert store.get_messages() == SAID
 
 
-def test_what_cannot_be_removed_keeps_nobody_from_creating():
+def test_leftovers_that_cannot_be_removed_do_not_block_a_create():
     """P7: the disk refuses to remove what an earlier delete left. A group of conversations is created all the same.
 
     The mutant let that error out, and the import of a whole library failed over a folder in the trash.

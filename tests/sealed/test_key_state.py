@@ -1,4 +1,4 @@
-"""What an open store knows of its key, and of where its earlier generations ended, while others change the files."""
+"""What an open store remembers of its key and of its earlier generations, while others change the files."""
 
 from __future__ import annotations
 

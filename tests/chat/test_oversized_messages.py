@@ -1,4 +1,4 @@
-"""What is longer than a line of the record may be: results alone and together, sealed and redacted, and replies.
+"""Messages longer than a line of the record may be: single and joined results, sealed and redacted, and replies.
 
 Incident: twelve results of a sealed conversation were each short enough, and together not. The last tool had run, its result was
 lost, and every later turn of every later process ended in the same error.

@@ -1,4 +1,4 @@
-"""What comes in between: another process, a signal, a file that appears, a disk that refuses.
+"""Changes in the middle of a call: another process, a signal, a new file, a failing disk.
 
 The incident: each of these looks and releases could be left out, and no quick test noticed.
 """
@@ -111,7 +111,7 @@ def test_what_somebody_saw_of_an_interrupted_change_is_there_after_a_close() -> 
         lambda store: store.purge_quarantine(),
     ],
 )
-def test_whoever_lost_its_lock_file_changes_nothing(change: Callable[[ConversationStore], object]) -> None:
+def test_a_writer_without_its_lock_file_changes_nothing(change: Callable[[ConversationStore], object]) -> None:
     """P9: somebody removed it, so another process may write. An append is told by the size of the file; a change has only the lock."""
     disk = a_conversation()
     with opened(disk) as store:

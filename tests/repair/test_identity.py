@@ -1,4 +1,4 @@
-"""What a repair and a salvage take for a conversation of ours, and whose metadata they believe.
+"""Which files a repair and a salvage accept as this conversation, and whose metadata they trust.
 
 The incident: no plain test reached the lines that decide it when transcript and metadata are both gone, or of a later version.
 """

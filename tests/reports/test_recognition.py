@@ -1,4 +1,4 @@
-"""A reader claims a file by what only its program writes; nothing that is said in a misread file goes by in silence.
+"""A reader claims a file only by its program's own marks; nothing in a misread file is silently lost.
 
 Reports: Qwen Code taken for Claude Code (vshulcz/deja-vu#117, zszz3/AgentRecall#475), Factory Droid for pi
 (Dicklesworthstone/coding_agent_session_search#22, #23, xiufengsun/TokenTracker#89), others for plain JSON lines.

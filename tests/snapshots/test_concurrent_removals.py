@@ -1,4 +1,4 @@
-"""What another program removes, and what the disk refuses, at one moment of ours, in a store of snapshots and beside it.
+"""Removals by another program and errors of the disk at any point, in a snapshot store and beside it.
 
 The incident: no plain test ran these lines, so mutants of them passed: one said that a new key was written, and it was not.
 """

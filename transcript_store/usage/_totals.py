@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from transcript_store.conversation import ConversationStore, Record, UsageRow
 from transcript_store.errors import ConversationNotFoundError, TranscriptStoreError
 from transcript_store.importing import conversation_id
-from transcript_store.library import ConversationLibrary, ConversationSummary
+from transcript_store.library import ConversationLibrary, ConversationSummary, iter_with_labels
 from transcript_store.messages import UsageCount
 from transcript_store.usage._prices import PriceTable, bundled_prices
 
@@ -108,7 +108,7 @@ def count_usage(
     if set(by) - set(DIMENSIONS) or len(set(by)) != len(by):
         raise ValueError(f"by must name some of {', '.join(DIMENSIONS)}, each once, not {', '.join(by)!r}")
     prices = bundled_prices() if prices is None else prices
-    summaries = {one.id: one for one in library.iter_list() if one.id is not None}
+    summaries = {one.id: one for one in iter_with_labels(library) if one.id is not None}
     known = {} if subagents_alone else _parents(summaries.values())
     count = UsageCount()
     totals: dict[tuple[str | None, ...], UsageTotal] = {}

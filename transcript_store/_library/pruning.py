@@ -268,7 +268,7 @@ class Pruner:
             return [replace(item, skipped=f"it is damaged: {summary.damage}") for item in found]
         return found
 
-    def _sealed_labels(self, name: str) -> Mapping[str, str] | None:
+    def _sealed_labels(self, name: str) -> dict[str, str] | None:
         with suppress(TranscriptStoreError), self._reader(name) as reader:
             reader.load(verify="tail")
             return reader.get_metadata().labels

@@ -263,7 +263,7 @@ class BackendLibrary(ConversationLibrary):
             return replace(item, skipped=LABELS_ARE_SEALED)
         return item if rule.labels.items() <= (labels or {}).items() else None
 
-    def _sealed_labels(self, id: str) -> Mapping[str, str] | None:
+    def _sealed_labels(self, id: str) -> dict[str, str] | None:
         with suppress(TranscriptStoreError), self.open(id, read_only=True, verify="tail") as conversation:
             return conversation.get_metadata().labels
         return None

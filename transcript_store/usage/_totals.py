@@ -113,8 +113,8 @@ def count_usage(
     count = UsageCount()
     totals: dict[tuple[str | None, ...], UsageTotal] = {}
     everything = UsageTotal(key=())
-    # In order of creation: of a reply that a fork repeats, the original is counted.
-    for summary in sorted(summaries.values(), key=lambda one: (one.created_at or "", one.id or "")):
+    # In order of creation: of a reply that a fork repeats, the original is counted. A fork that took all along began as early.
+    for summary in sorted(summaries.values(), key=_when_it_began):
         if is_asked_for is not None and not is_asked_for(summary):
             continue
         session = _root(summary.id or "", known)
@@ -190,6 +190,10 @@ def _rows(
         return  # it was deleted since
     except TranscriptStoreError as error:
         count.skipped.append(error.problem)
+
+
+def _when_it_began(one: ConversationSummary) -> tuple[str, bool, str]:
+    return one.created_at or "", "forked_from" in (one.labels or {}), one.id or ""
 
 
 def _cost(row: UsageRow, usage: Mapping[str, Any], prices: PriceTable) -> float | None:

@@ -21,7 +21,6 @@ from transcript_store.cli._shared.names import conversation_at, is_backend_addre
 from transcript_store.cli._shared.terminal import complain, many
 from transcript_store.errors import TranscriptStoreError
 from transcript_store.hints import Hint
-from transcript_store.library import with_labels
 
 if TYPE_CHECKING:
     from transcript_store import ConversationSummary
@@ -252,6 +251,8 @@ def _complain_of(count: int) -> None:
 
 def _with_title(summary: ConversationSummary, keys: CommandKeys, library: str) -> ConversationSummary | None:
     """The summary with its sealed facts; None if the keys do not open it."""
+    from transcript_store.library import with_labels  # not needed to list plaintext conversations
+
     if is_backend_address(library):
         conversation = library_at(library).store(summary.id or "", read_only=True, **keys.options)
     else:

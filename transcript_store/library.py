@@ -19,7 +19,8 @@ from __future__ import annotations
 import builtins
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, Unpack
@@ -45,6 +46,7 @@ from transcript_store.conversation import (
     Verify,
     store_with_id,
 )
+from transcript_store.display import title_in
 from transcript_store.errors import ConversationNotFoundError, InvalidIdError, StorageError, TranscriptStoreError
 
 if TYPE_CHECKING:
@@ -606,6 +608,30 @@ class ConversationLibrary:
 
     def _ids(self) -> Iterator[str]:
         return iter(self._folders.ids())
+
+
+def iter_with_labels(library: ConversationLibrary, *, last_extra: bool = False) -> Iterator[ConversationSummary]:
+    """A list with the titles and labels of the sealed conversations that the library's keys open; each of these is opened.
+
+    A sealed conversation that does not open is listed without them.
+
+    Raises:
+        StorageError: as :meth:`ConversationLibrary.iter_list`.
+    """
+    for summary in library.iter_list(last_extra=last_extra):
+        if summary.sealed and summary.id is not None:
+            yield with_labels(summary, library.store(summary.id, read_only=True)) or summary
+        else:
+            yield summary
+
+
+def with_labels(summary: ConversationSummary, conversation: ConversationStore) -> ConversationSummary | None:
+    """The summary with the title and labels of a sealed conversation; None if its keys do not open it."""
+    with suppress(TranscriptStoreError), conversation:
+        conversation.load(verify="tail")
+        labels = conversation.get_metadata().labels
+        return replace(summary, title=title_in(labels), labels=labels)
+    return None
 
 
 def delete_conversation(directory: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> None:

@@ -4,6 +4,8 @@ The reports: https://github.com/anthropics/anthropic-sdk-python/issues/961 and /
 https://github.com/avante-corp/avante.nvim/pull/425 (more than four ``cache_control``), https://github.com/firebase/firebase-js-sdk/issues/8714,
 https://github.com/router-for-me/CLIProxyAPI/issues/1292 (empty parts of Gemini), https://github.com/anomalyco/opencode/issues/1295
 (white space at the end), https://github.com/anthropics/claude-code/issues/4378 (members that only a response has).
+https://github.com/NousResearch/hermes-agent/issues/35543 and https://github.com/OpenMinis/OpenMinis/issues/87 (thinking of another
+model; DeepSeek and Kimi refuse their own replies without it: https://github.com/CommandCodeAI/command-code/issues/840).
 """
 
 from __future__ import annotations
@@ -191,3 +193,21 @@ def test_a_stream_that_ends_with_an_empty_text(server: Server) -> None:
         list(client.stream_chat(question))
     assert client.export_history()[1]["parts"] == [image, {"text": ""}]
     assert GEMINI.messages(server.bodies[-1])[1]["parts"] == [image]
+
+
+# ---- thinking as text
+
+
+@pytest.mark.parametrize("member", ["reasoning_content", "reasoning", "reasoning_details"])
+def test_thinking_is_sent_to_the_model_that_wrote_it(server: Server, tmp_path: Path, member: str) -> None:
+    """Cerebras, Groq and Mistral refuse it with 400 or 422, for each question anew; it stays on record."""
+    openai = DIALECTS["openai"]
+    thought: dict[str, Any] = {"role": "assistant", "content": "It is 4.", member: "Let me see."}
+    with ConversationStore(tmp_path / "c") as conversation:
+        conversation.initialize(provider="openai", messages=[user_message("What is 2 + 2?")])
+        conversation.append_message(thought, extra={"model": "kimi-k2-thinking"})
+        for model, is_sent in (("moonshotai/kimi-k2-thinking", True), ("kimi-k2", True), ("gpt-oss-120b", False)):
+            server.answers.append(openai.reply("Yes."))
+            connect(openai, server, conversation, model=model).chat("Sure?")
+            assert (member in openai.messages(server.bodies[-1])[1]) == is_sent, model
+        assert conversation.get_messages()[1] == thought

@@ -47,7 +47,10 @@ def test_a_half_document_takes_nothing_back(tmp_path: Path, is_on_a_backend: boo
     assert imported("", shown) == "empty"
     assert imported(whole, shown[:-5]) == "unchanged"
     longer = json.dumps([*HISTORY, {"role": "assistant", "content": [{"type": "text", "text": "You are welcome."}]}])
-    assert imported(longer, shown) == "replaced"  # its messages have no times, by which an edition would be known
+    assert imported(longer, shown) == "grew"  # though its messages have no times, by which an edition would be known
+    edited = longer.replace("In the stable", "In the barn")
+    assert imported(edited, shown) == "replaced"
     assert [one.id for one in library.list()] == [summary.id]
     with library.open(summary.id, read_only=True) as store:
         assert [message["role"] for message in store.get_messages()] == ["user", "assistant", "user", "assistant"]
+        assert "In the stable." in str([record.message for record in store.iter_records(generation=0)])

@@ -1,7 +1,8 @@
 r"""Lines that are not quite JSON, or JSON that cannot be stored: half a character (``\ud83d``), a control character, bytes that are
 not UTF-8, ``NaN``. Programs write them that cut a text in the middle, or print what a tool printed; the message comes in all the same.
 
-Reports: anthropics/claude-code#56064, #61301, #61670, #65607, #68325, #69440, #69927, #70618, #1709.
+Reports: anthropics/claude-code#56064, #61301, #61670, #65607, #68325, #69440, #69927, #70618, #1709; openclaw/openclaw#18105, github/app#945;
+mohamed-chs/convoviz#69 (an emoji as UTF-8 of its two halves).
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ ODD = {
     "a tab": (b"\t", "control-character", "\t"),
     "a character that was cut": (b"\xf0\x9f\x90", "not-utf8", "\ufffd"),
     "half a character in bytes": (b"\xed\xa0\xbd", "not-utf8", "\ufffd" * 3),
+    "two halves in bytes": (b"\xed\xa0\xbd\xed\xb8\x82", "not-utf8", "\U0001f602"),
+    "two halves and a byte": (b"\xed\xa0\xbd\xed\xb8\x82\xff", "not-utf8", "\U0001f602\ufffd"),
 }
 
 

@@ -1,7 +1,8 @@
 """Tokens behind ``%3D``, ``%20``, a digit or ``NAME_`` were missed, 34 kinds that are issued today were not known, nor were 18 notations.
 
 Reports of the kind: get-engram/engram#380 (``_`` before a token), dirge-code/dirge#213 (``-`` and ``_`` before one),
-cdxiaodong/cain-agent#6 (what follows one), anthropics/claude-code#86707 (what transcripts hold).
+cdxiaodong/cain-agent#6 (what follows one), anthropics/claude-code#86707 (what transcripts hold),
+NousResearch/hermes-agent#113901 (keys with a dot: Bailian, Zhipu).
 
 The kinds and their
 measure are in ``tests/measured_secrets.py``; here stand the shapes in which calls of tools and their results have them.
@@ -18,6 +19,7 @@ from transcript_store.redaction import SecretRedactor
 
 TOKEN = "ghp_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4zAb3d"
 VALUE = "q7RmT2xKp9Lw4ZsB8nVc"
+SK_OF_BAILIAN, HEX = "sk-sp-", "50aaed4e1234567890abcdef12345678"
 SHAPES: list[Any] = [
     {"command": f"curl https://h.example/login?next=%2Fx%3Ftoken%3D{TOKEN}%26a%3D1"},
     {"command": f"echo GITHUB_{TOKEN}"},
@@ -54,6 +56,9 @@ SHAPES: list[Any] = [
     {"file": f"kind: Secret\ndata:\n  token: {base64.b64encode(TOKEN.encode()).decode()}\n"},
     {"output": base64.encodebytes(f"# Größe\nA=1\n{'B=22 ' * 30}\nDB=postgres://me:{VALUE}@db/x\n".encode()).decode()},
     {"command": f"powershell -enc {base64.b64encode(f'$t = {TOKEN!r}'.encode('utf-16-le')).decode()}"},
+    {"file": f"a:\n  api_key: {SK_OF_BAILIAN}{VALUE}.{VALUE}_XYZ-09\n"},
+    {"command": f"ZHIPUAI_API_KEY={HEX}.{VALUE} python a.py"},
+    {"file": f"SECRET_TOKEN={VALUE}\nansible_ssh_pass: {VALUE}\n"},
     {"output": repr("ok\n" + base64.urlsafe_b64encode(f"k?ey~>>={TOKEN}".encode()).decode())},
 ]
 
@@ -65,7 +70,7 @@ def test_the_secret_is_taken_out(shape: Any) -> None:
     for message in (shape, {"content": [{"type": "tool_use", "input": shape}]}, {"arguments": json.dumps(shape)}):
         found = redact.redact(message)
         left = json.dumps(found.value)
-        for secret in (TOKEN, VALUE, "bWU6cTdSbVQyeEtwOUx3NFpzQjhuVmM"):
+        for secret in (TOKEN, VALUE, HEX, "bWU6cTdSbVQyeEtwOUx3NFpzQjhuVmM"):
             assert secret not in left
         assert found.counts
         assert redact.redact(found.value).value is found.value

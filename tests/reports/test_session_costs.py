@@ -270,6 +270,26 @@ def test_a_fork_counts_what_it_took_itself(tmp_path, how, repeated_at):
     assert codex_input(tmp_path, parent, fork) == 140
 
 
+def test_what_a_fork_took_along_counts_in_the_original(tmp_path):
+    """ccusage/ccusage#1780, #1634 and Kilo-Org/kilocode#11034: the copies keep their times, so both began at the same moment."""
+    library = ConversationLibrary(tmp_path)
+    said, reply, at = (
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "Yes."},
+        "2026-01-05T10:00:00.000000Z",
+    )
+    original, fork = "f0000000-0000-4000-8000-000000000000", "10000000-0000-4000-8000-000000000000"
+    for own, labels, more in ((original, {}, 0), (fork, {"forked_from": "ses_1"}, 1)):
+        extras = [None, {"usage": {"input_tokens": 100, "output_tokens": 5}}]
+        extras += [{"usage": {"input_tokens": 40, "output_tokens": 5}}] * more
+        with library.create(
+            id=own, labels=labels, messages=[said, reply, *[reply] * more], extras=extras, times=[at] * len(extras)
+        ):
+            pass
+    sums = {total.key: total.input_tokens for total in count_usage(library, by=["session"]).rows}
+    assert sums == {(original,): 100, (fork,): 40}
+
+
 def test_sub_agents_count_with_their_parent_or_alone(tmp_path):
     folder = tmp_path / "projects/p"
     (folder / "s/subagents").mkdir(parents=True)

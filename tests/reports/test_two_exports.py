@@ -125,7 +125,9 @@ def exports(folder: Path, make: Callable[..., dict[str, Any]], *, says: bool = T
     ]
 
 
-@pytest.mark.parametrize("name", ["export-{}.zip", "{}/conversations.json", "conversations ({}).json"])
+@pytest.mark.parametrize(
+    "name", ["export-{}.zip", "{}/conversations.json", "conversations ({}).json", "{}.json", "my {}x.json"]
+)
 def test_exports_of_one_folder_follow_each_other_on_a_backend(name: str, tmp_path: Path) -> None:
     """Sources are read there by several threads: the newest one came first, and what was edited in between was stored nowhere."""
     for number, state in enumerate((AUGUST, SEPTEMBER, EDITED, OCTOBER)):

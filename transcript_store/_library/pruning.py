@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -119,6 +120,8 @@ LEFT_ALONE = (
     *_OF_KEYS,
 )
 """Errors about one conversation: it is skipped, and the prune continues. A refusal of the system ends the prune."""
+
+LABELS_ARE_SEALED = "whether it is expired is unknown: its labels are sealed, and the library has no key that opens it"
 
 _METADATA_BYTES = 1 << 20
 
@@ -249,7 +252,10 @@ class Pruner:
         known = PrunedItem(what="conversation", id=name, title=summary.title, updated_at=summary.touched_at)
         if summary.damage is not None and (summary.touched_at is None or summary.labels is None):
             return [replace(known, skipped=f"whether it is expired is unknown: {summary.damage}")]
-        if not self._rule.labels.items() <= (summary.labels or {}).items():
+        labels = summary.labels
+        if self._rule.labels and summary.sealed and (labels := self._sealed_labels(name)) is None:
+            return [replace(known, skipped=LABELS_ARE_SEALED)]
+        if not self._rule.labels.items() <= (labels or {}).items():
             return []
         try:
             with Folder.open(self._files, self._library) as parent, parent.subfolder(name) as folder:
@@ -261,6 +267,15 @@ class Pruner:
         if summary.damage is not None:
             return [replace(item, skipped=f"it is damaged: {summary.damage}") for item in found]
         return found
+
+    def _sealed_labels(self, name: str) -> dict[str, str] | None:
+        with suppress(TranscriptStoreError), self._reader(name) as reader:
+            reader.load(verify="tail")
+            return reader.get_metadata().labels
+        return None
+
+    def _reader(self, name: str) -> ConversationStore:
+        return ConversationStore(self._path_of(name), read_only=True, file_system=self._files, **self._keys)
 
     def _due_now(self, name: str) -> list[PrunedItem]:
         """The expired items of a conversation whose lock is held: everything listed, labels too, may have changed since."""
@@ -352,7 +367,7 @@ class Pruner:
 
     def _saved(self, id: str, snapshots: SnapshotStore) -> str:
         """Keep a snapshot of a conversation whose lock is held; returns its id."""
-        with ConversationStore(self._path_of(id), read_only=True, file_system=self._files, **self._keys) as reader:
+        with self._reader(id) as reader:
             reader.load()
             _require_id(reader, id)
             snapshot = snapshot_to_keep(reader)

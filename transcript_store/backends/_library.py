@@ -22,6 +22,7 @@ from transcript_store._conversation.writer import Writer
 from transcript_store._library.folders import ConversationWriter, Folders
 from transcript_store._library.group import ConversationGroup
 from transcript_store._library.pruning import (
+    LABELS_ARE_SEALED,
     LEFT_ALONE,
     PrunedItem,
     Pruning,
@@ -50,6 +51,7 @@ from transcript_store.errors import (
     ConversationLockedError,
     ConversationNotFoundError,
     CorruptTranscriptError,
+    TranscriptStoreError,
     UnsupportedVersionError,
 )
 from transcript_store.hints import Hint
@@ -237,31 +239,48 @@ class BackendLibrary(ConversationLibrary):
             self._refuse("remove earlier generations", Hint.FORK_AND_DELETE)
         require_store(snapshots)
         due = [
-            PrunedItem(
-                what="conversation",
-                id=summary.id or "",
-                title=summary.title,
-                updated_at=summary.touched_at or summary.updated_at,
-                size_bytes=summary.size_bytes or 0,
-            )
-            for summary in self._summaries(False, None, _PAGE)
-            if (summary.touched_at or summary.updated_at or "") < (rule.before or "")
-            and rule.labels.items() <= (summary.labels or {}).items()
+            item for summary in self._summaries(False, None, _PAGE) if (item := self._due(summary, rule)) is not None
         ]
         if not dry_run:
             tried = (with_what_save_raised(partial(self._pruned, each, rule, snapshots)) for each in due)
             due = [item for item in tried if item is not None]
         return Pruning(applied=not dry_run, items=tuple(due))
 
+    def _due(self, summary: ConversationSummary, rule: Rule) -> PrunedItem | None:
+        """The item, if the list has the conversation as expired."""
+        touched_at = summary.touched_at or summary.updated_at
+        if (touched_at or "") >= (rule.before or ""):
+            return None
+        item = PrunedItem(
+            what="conversation",
+            id=summary.id or "",
+            title=summary.title,
+            updated_at=touched_at,
+            size_bytes=summary.size_bytes or 0,
+        )
+        labels = summary.labels
+        if rule.labels and summary.sealed and (labels := self._sealed_labels(item.id)) is None:
+            return replace(item, skipped=LABELS_ARE_SEALED)
+        return item if rule.labels.items() <= (labels or {}).items() else None
+
+    def _sealed_labels(self, id: str) -> dict[str, str] | None:
+        with suppress(TranscriptStoreError), self.open(id, read_only=True, verify="tail") as conversation:
+            return conversation.get_metadata().labels
+        return None
+
     def _pruned(self, item: PrunedItem, rule: Rule, snapshots: SnapshotStore | None) -> PrunedItem | None:
         """Delete an expired conversation after its claim and its snapshot; None if it is no longer expired, or was
         deleted.
         """
+        if item.skipped is not None:
+            return item
         writer = BackendWriter(self._slots(item.id), self._machine, _OPTIONS)
         kept: list[str] = []
 
         def is_due_and_saved() -> bool:
-            labels = writer.slots.state.members.get("labels") or {}  # those of the list may be of an earlier moment
+            # Those of the list may be of an earlier moment.
+            is_sealed = rule.labels and writer.slots.state.is_sealed
+            labels = (self._sealed_labels(item.id) if is_sealed else writer.slots.state.members.get("labels")) or {}
             _, touched_at = said_and_touched(writer.files, writer.path, writer.updated_at)
             # Checked again under the claim: the listing is older, and the conversation may have been used since.
             if touched_at >= (rule.before or "") or not rule.labels.items() <= labels.items():

@@ -102,7 +102,7 @@ class Requests:
 
     def _request(self, tools: Iterable[Tool], schema: JSON | None) -> Request:
         prompt = self._facts.system_prompt
-        record = self._history.for_request(prompt)
+        record = self._history.for_request(prompt, self._facts.model)
         # A copy of the list: the caller's function may change it, and the record must stay.
         chosen = record if self._config.select_messages is None else self._config.select_messages(list(record))
         return Request(

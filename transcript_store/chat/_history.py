@@ -66,6 +66,7 @@ class History:
         self._tail: list[_Entry] = []  # the last reply and everything after it
         self._unanswered: list[int] = []  # the places of the messages after the last reply
         self._left_out: set[int] = set()  # the places of the messages that the provider refused
+        self._written_by: dict[int, str] = {}  # the models of the replies that were read, by their places
         self._entries: list[_Entry] = []  # all of them; only without a conversation, which would have them
         self._seen: TranscriptPosition | None = None  # the end of the transcript that the list was read from
         self._at_start: ConversationMetadata | None = None
@@ -115,18 +116,27 @@ class History:
         paused = self._wire.pause_reason
         return paused is not None and any((entry.extra or {}).get("stop_reason") == paused for entry in self._tail[:1])
 
-    def for_request(self, prompt: str | None) -> list[Message]:
-        """The messages that a request may carry, without the system prompt if one is given.
+    def for_request(self, prompt: str | None, model: str) -> list[Message]:
+        """The messages that a request to a model may carry, without the system prompt if one is given.
 
         Not among them is what the provider refused, unless nothing else was said since: then it is asked again. Nor is half a
-        reply at the end, which the provider would take for the beginning of the next one.
+        reply at the end, which the provider would take for the beginning of the next one. What another model thought is
+        not sent as text: some servers refuse every request that carries it.
         """
         left_out = self._left_out.difference(self._unanswered) if self.is_refused else set(self._left_out)
         if self.ends_cut_short:
             left_out.add(len(self._messages) - 1)
         messages = self.without_prompt(prompt) if prompt else self.messages
         before = len(self._messages) - len(messages)
-        return [message for place, message in enumerate(messages, before) if place not in left_out]
+        return [
+            self._without_thinking(message) if _is_another(self._written_by.get(place), model) else message
+            for place, message in enumerate(messages, before)
+            if place not in left_out
+        ]
+
+    def _without_thinking(self, message: Message) -> Message:
+        members = self._wire.thinking_members
+        return {name: value for name, value in message.items() if name not in members} if members else message
 
     def without_prompt(self, prompt: str | None) -> list[Message]:
         """The messages without a system prompt, with which the log of another program may start.
@@ -279,8 +289,10 @@ class History:
         """Start again with these entries."""
         entries = list(entries)
         self._messages, self._tail, self._entries = [], [], []
-        self._unanswered, self._left_out = [], set()
+        self._unanswered, self._left_out, self._written_by = [], set(), {}
         for entry in entries:
+            if entry.message is not None and isinstance(model := (entry.extra or {}).get("model"), str):
+                self._written_by[len(self._messages)] = model
             self._add(entry)
 
     def _add(self, entry: _Entry) -> None:
@@ -369,3 +381,9 @@ def plain_copies(messages: Sequence[Mapping[str, Any]], name: str) -> list[Messa
         decode_message(encode_message(message, f"{name}[{place}]", DEFAULT_MAX_LINE_BYTES))
         for place, message in enumerate(messages)
     ]
+
+
+def _is_another(wrote: str | None, asked: str) -> bool:
+    """True if a reply is known to be of another model: ``deepseek/deepseek-chat`` answers as ``deepseek-chat-v3.1``."""
+    one, other = ((name or "").rpartition("/")[2].lower() for name in (wrote, asked))
+    return bool(one and other) and not one.startswith(other) and not other.startswith(one)

@@ -104,6 +104,9 @@ class WireFormat(Protocol):
     pause_reason: str | None
     """The stop reason of a reply that is not over: the provider continues it if the request ends with it. None if there is none."""
 
+    thinking_members: tuple[str, ...]
+    """The members of a reply that have its thinking as text. Other models' servers may refuse a request that carries them."""
+
     def user_message(self, text: str) -> Message: ...
 
     def is_reply(self, message: Message) -> bool:

@@ -9,10 +9,11 @@ from dataclasses import asdict
 
 from transcript_store import ConversationLibrary, TranscriptStoreError
 from transcript_store.cli._shared.arguments import HelpFormatter, add_json, path
-from transcript_store.cli._shared.keys import add_keys, command_keys
+from transcript_store.cli._shared.keys import add_keys, command_keys, say_what_does_not_open
 from transcript_store.cli._shared.names import existing, is_backend_address, libraries, library_at, with_id
 from transcript_store.cli._shared.terminal import Misuse, Working, complain, for_shell, many, one_line, say, say_json
 from transcript_store.exporting import ExportError
+from transcript_store.library import iter_with_labels
 from transcript_store.sessions import (
     Mend,
     Program,
@@ -250,8 +251,10 @@ def _restore_all(name: str, arguments: Namespace) -> int:
     for folder in folders_of(program_named(name)):
         _finish_interrupted(program_named(name), folder, arguments)
     [directory] = libraries([] if arguments.id is None else [arguments.id], on_backends=True)
-    library = library_at(directory, **command_keys(arguments).options)
-    labels = [(each.id, each.labels or {}) for each in library.iter_list()]
+    keys = command_keys(arguments)
+    say_what_does_not_open(directory, keys)
+    library = library_at(directory, **keys.options)
+    labels = [(each.id, each.labels or {}) for each in iter_with_labels(library)]
     own_ids = [own for own, its in labels if own is not None and its.get("source") == name and "part_of" not in its]
     open_ones = done = 0
     with Working("reading") as working:
@@ -341,8 +344,9 @@ def _relink(arguments: Namespace) -> int:
     directory = _library_of(arguments)
     conversations: list[RelinkedConversation] = []
     if directory is not None:
-        library = library_at(directory, **command_keys(arguments).options)
-        conversations = list(relink_library(library, moved, apply=arguments.apply))
+        keys = command_keys(arguments)
+        say_what_does_not_open(directory, keys)
+        conversations = list(relink_library(library_at(directory, **keys.options), moved, apply=arguments.apply))
     failed = [each for each in conversations if each.reason is not None]
     if arguments.json:
         for program in programs:

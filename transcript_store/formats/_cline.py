@@ -170,11 +170,10 @@ class _ClineDocument:
         first = self.lines[1].raw if len(self.lines) > 1 else self.lines[0].raw
         return hashlib.sha256(b"%r" % self.began if self.began else first.strip(b", \t\r\n]")).hexdigest()
 
-    def edition(self) -> tuple[str, str] | None:
-        """When the document was written, and when its last message was sent: the program rewrites it as a whole."""
+    def edition(self) -> tuple[str, str]:
+        """When the document was written, and when its last message was sent, if that is known: the program rewrites it as a whole."""
         times = (time_in_ms(message.get("ts")) for message, _ in self.messages)
-        found = time_of_member(self.about.get("updated_at")), max(map(time_of_member, times), default="")
-        return found if any(found) else None
+        return time_of_member(self.about.get("updated_at")), max(map(time_of_member, times), default="")
 
     def walk(self, losses: Losses) -> Steps:
         yield Draft(lines=[self.lines[0]], at=first_text(self.about.get("updated_at")))

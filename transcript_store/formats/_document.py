@@ -149,9 +149,11 @@ def _read_leniently(raw: bytes) -> tuple[dict[str, Any] | None, tuple[Oddity, ..
     try:
         said = raw.decode()
     except UnicodeDecodeError as error:
-        said = raw.decode(errors="replace")
+        joined = _TWO_HALVES.sub(_as_one, raw)
+        said = joined.decode(errors="replace")
+        read_as = "U+FFFD in its place" if said.encode() != joined else "the character whose two halves these are"
         where = f"byte 0x{raw[error.start]:02x} is not UTF-8, at byte {error.start + 1:,}"
-        odd["not-utf8", f"{where}: the message has U+FFFD in its place, and the bytes are kept"] = None
+        odd["not-utf8", f"{where}: the message has {read_as}, and the bytes are kept"] = None
     if "\\ud" in said or "\\uD" in said:
         whole = _ESCAPE.sub(_whole_character, said)
         if whole != said:
@@ -166,6 +168,14 @@ def _read_leniently(raw: bytes) -> tuple[dict[str, Any] | None, tuple[Oddity, ..
     if not odd or _CONTROL.search(said):  # all else that the strict parser refuses was noted
         odd[CONTROL_CHARACTER] = None
     return value, tuple(odd)
+
+
+_TWO_HALVES = re.compile(rb"\xed[\xa0-\xaf][\x80-\xbf]\xed[\xb0-\xbf][\x80-\xbf]")
+"""A character as UTF-8 of its two surrogates (CESU-8, as Java and Oracle write it)."""
+
+
+def _as_one(halves: re.Match[bytes]) -> bytes:
+    return halves[0].decode(errors="surrogatepass").encode("utf-16", "surrogatepass").decode("utf-16").encode()
 
 
 def _whole_character(escape: re.Match[str]) -> str:

@@ -245,7 +245,7 @@ def _of_document(source: BytesSource) -> SessionPlan:
     row.setdefault("started_at", about.get("session_start"))
     changed = time_of_member(about.get("last_updated", about.get("last_active")))
     plan = _plan(source, row, lambda: [first, *rows], [], findings)
-    return replace(plan, edition=(changed, "") if changed else None)
+    return replace(plan, edition=(changed, ""))
 
 
 def _standing_of(message: Json) -> Json:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain
 from threading import Event
@@ -29,7 +30,7 @@ from transcript_store.importing._parallel import in_threads, one_by_one
 from transcript_store.importing._report import ImportReport, is_blank, misnamed, refused_report, revision_of, unknown
 from transcript_store.library import ConversationGroup, ConversationLibrary
 from transcript_store.redaction import SecretRedactor
-from transcript_store.sources import FileSource, FoundSource, Rows, UnreadableSourceError, open_parts
+from transcript_store.sources import SESSION_FOLDERS, FileSource, FoundSource, Rows, UnreadableSourceError, open_parts
 
 # ---- committed ----
 #
@@ -106,10 +107,15 @@ def import_together(how: ImportOptions, sources: list[FoundSource]) -> Generator
         yield from _Import(how, group).run(sources)
 
 
-def _shared_name(path: str) -> str | None:
+_OF_PROGRAMS = {pattern.rpartition("/")[2] for place in SESSION_FOLDERS for pattern in place.patterns} - {"*.json"}
+
+
+def _shared_name(found: FoundSource) -> str | None:
     """Equal for sources that may hold the same session: exports, and files called alike. None if a program calls all its files so."""
-    name = os.path.basename(path)
-    if name.endswith(".zip") or (name.startswith("conversations") and name.endswith(".json")):
+    name = os.path.basename(found.path)
+    # An export may have been renamed: each document that the user named may be one.
+    is_named = found.program is None and not any(fnmatchcase(name, pattern) for pattern in _OF_PROGRAMS)
+    if name.endswith(".zip") or (name.endswith(".json") and is_named):
         return ".zip"
     return name if any(map(str.isdigit, name)) else None
 
@@ -141,7 +147,7 @@ class _Import:
         # the one before it.
         last: dict[str, Event] = {}
         for found in sources:
-            if (name := _shared_name(found.path)) is not None:
+            if (name := _shared_name(found)) is not None:
                 before, last[name] = last.get(name), Event()
                 self._turns[id(found)] = (before, last[name])
         with closing(self._at_once(self._of_one, sources)) as done:

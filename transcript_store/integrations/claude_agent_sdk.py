@@ -66,7 +66,7 @@ from transcript_store.integrations._values import (
     restored_extra,
     stored,
 )
-from transcript_store.library import ConversationLibrary, ConversationSummary, delete_conversation
+from transcript_store.library import ConversationLibrary, ConversationSummary, delete_conversation, iter_with_labels
 from transcript_store.messages import EncodedMessage, decode_message
 
 __all__ = ["TranscriptSessionStore"]
@@ -461,19 +461,18 @@ class TranscriptSessionStore:
 
 async def _listed(home: Home, *, last_extra: bool = False) -> list[ConversationSummary]:
     library = ConversationLibrary(home) if isinstance(home, str) else home
-    listing = partial(library.list, last_extra=last_extra) if is_folder(home) else partial(_read, library, last_extra)
-    return await anyio.to_thread.run_sync(listing)
+    return await anyio.to_thread.run_sync(_read, library, last_extra, is_folder(home))
 
 
-def _read(library: ConversationLibrary, last_extra: bool) -> list[ConversationSummary]:
-    """A list on a backend has no extras, so each conversation is read for them."""
-    ours = [one for one in library.iter_list() if _key_in(one) is not None]
-    if not last_extra:
-        return ours
+def _read(library: ConversationLibrary, last_extra: bool, in_a_folder: bool) -> list[ConversationSummary]:
+    """A list on a backend has no extras, and no list has those of a sealed conversation: each is read for them."""
     found = []
-    for one in ours:
-        with suppress(ConversationNotFoundError), library.open(one.id or "", read_only=True) as store:
-            found += [replace(one, updated_at=each.at, last_extra=each.extra) for each in store.get_records(last=1)]
+    for one in iter_with_labels(library, last_extra=last_extra and in_a_folder):
+        if not last_extra or (in_a_folder and not one.sealed):
+            found.append(one)
+        elif _key_in(one) is not None:
+            with suppress(ConversationNotFoundError), library.open(one.id or "", read_only=True) as store:
+                found += [replace(one, updated_at=each.at, last_extra=each.extra) for each in store.get_records(last=1)]
     return found
 
 

@@ -52,7 +52,7 @@ from transcript_store.integrations._conversations import (
 )
 from transcript_store.integrations._model_messages import message_json, of_json
 from transcript_store.integrations._values import of_items, readable, redact_item, restored, restored_extra, stored
-from transcript_store.library import ConversationLibrary
+from transcript_store.library import ConversationLibrary, iter_with_labels
 from transcript_store.messages import EncodedMessage, decode_message
 
 __all__ = ["TranscriptStepStore"]
@@ -186,7 +186,7 @@ class TranscriptStepStore:
             StorageError: the folder cannot be read.
         """
         library = ConversationLibrary(self._home) if isinstance(self._home, str) else self._home
-        summaries = await anyio.to_thread.run_sync(lambda: [*library.iter_list()])
+        summaries = await anyio.to_thread.run_sync(lambda: [*iter_with_labels(library)])
         runs = [run for one in summaries if (run := _run_in(one.labels or {})) is not None]
         return sorted(
             (

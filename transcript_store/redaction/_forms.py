@@ -44,9 +44,12 @@ _WORD_OF_A_SHELL = r"[\"']?(?P<secret>[^\s\"'$<>{}()`\\;&|]{6,128})"
 _PAIR = r"(?P<name>[^\s=;,\"']{1,64})=(?P<secret>[A-Za-z0-9%+/=_.~:-]{16,4096})"
 _MIXED = (
     r"(?P<secret>(?=[^\s\"'<>&;]{0,64}[a-z])(?=[^\s\"'<>&;]{0,64}[A-Z])(?=[^\s\"'<>&;\d]{0,64}\d[^\s\"'<>&;\d]{0,64}\d)"
-    r"[A-Za-z0-9_~+/=!@#%^*-]{12,512})(?!\.?[A-Za-z0-9_~+/=(\[-])"
+    r"[A-Za-z0-9_~+/=!@#%^*-]{12,512}(?:\.(?=[^.\s\d]{0,64}\d[^.\s\d]{0,64}\d)[A-Za-z0-9_-]{12,256}){0,2})"
+    r"(?!\.?[A-Za-z0-9_~+/=(\[-])"
 )
-"""Small letters, capitals and two digits: no hash in hex, no id, and hardly a name of a program."""
+"""Small letters, capitals and two digits: no hash in hex, no id, and hardly a name of a program. A part behind a dot, as keys of Zhipu and
+Bailian have it, is as long and has two digits itself.
+"""
 _BEHIND_A_NAME = (
     rf"(?:{SET}|\s{{0,2}}[:=]\s?(?:&quot;|&#3[49];)|(?:&quot;|&#3[49];)\s{{0,2}}[:=]\s?(?:&quot;|&#3[49];)"
     r"|:\s?[|>][+-]?(?:\s|\\n){1,16}|(?:[\"']|&quot;)\s{1,4}value=(?:[\"']|&quot;)|>)"
@@ -179,7 +182,7 @@ NOTATIONS: tuple[Kind, ...] = (
     ),
     secret_kind(
         "password",
-        "assword ASSWORD asswd ASSWD assphrase ASSPHRASE DB_PASS",
+        "assword ASSWORD asswd ASSWD assphrase ASSPHRASE DB_PASS _ssh_pass _become_pass",
         _BEHIND_A_NAME + _MIXED,
         anywhere=True,
         is_random=True,
@@ -188,7 +191,7 @@ NOTATIONS: tuple[Kind, ...] = (
         "api-key",
         "api_key api-key apikey apiKey ApiKey API_KEY client_secret clientSecret CLIENT_SECRET secret_key secretKey SECRET_KEY SecretKey"
         " access_token accessToken ACCESS_TOKEN refresh_token refreshToken REFRESH_TOKEN auth_token AUTH_TOKEN api_token apiToken"
-        " API_TOKEN NPM_TOKEN webhook_secret WEBHOOK_SECRET app_secret APP_SECRET",
+        " API_TOKEN NPM_TOKEN webhook_secret WEBHOOK_SECRET app_secret APP_SECRET SECRET_TOKEN secret_token",
         _BEHIND_A_NAME + _MIXED,
         near=r"(?<!AWS_)(?<!aws_)(?<!aws)$",
         anywhere=True,

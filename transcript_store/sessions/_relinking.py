@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from transcript_store.display import many
 from transcript_store.errors import TranscriptStoreError
-from transcript_store.library import ConversationLibrary
+from transcript_store.library import ConversationLibrary, iter_with_labels
 from transcript_store.sessions._journal import (
     DatabaseChange,
     FileChange,
@@ -100,7 +100,7 @@ def relink_library(
     Raises:
         StorageError: the library cannot be listed.
     """
-    for summary in library.iter_list():
+    for summary in iter_with_labels(library):
         old = (summary.labels or {}).get("cwd")
         if old is None or summary.id is None or (new := moved.new_path(old)) is None:
             continue

@@ -19,7 +19,7 @@ from transcript_store.errors import GenerationNotFoundError
 from transcript_store.exporting import ExportError, export, imported_lines
 from transcript_store.import_notes import note_of
 from transcript_store.importing import conversation_id
-from transcript_store.library import ConversationLibrary
+from transcript_store.library import ConversationLibrary, iter_with_labels
 from transcript_store.sessions._journal import (
     FileChange,
     SessionChangeError,
@@ -369,7 +369,7 @@ def _made_path(program: str, session: str, data: bytes, cwd: str | None) -> str 
 
 def _parts(library: ConversationLibrary, session: str, own: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """The conversations of the session's sub-agents, by id, with their notes."""
-    for summary in library.iter_list():
+    for summary in iter_with_labels(library):
         labels = summary.labels or {}
         if labels.get("part_of") == session and labels.get("source") == own and summary.id is not None:
             with library.open(summary.id, read_only=True) as part:

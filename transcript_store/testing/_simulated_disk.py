@@ -14,6 +14,7 @@ Bytes within the size that no step wrote read as ``fill``: NULs, or what the blo
 from __future__ import annotations
 
 import stat
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -88,24 +89,28 @@ class Disk:
         """Files that some process has mapped."""
         self._medium: dict[int, Inode] = {ROOT: Inode(ROOT, is_directory=True)}
         self._links: Counter[int] | None = None
+        self._mutex = threading.Lock()
+        """Threads of one process make and name files at once."""
 
     # ---- what the kernel does ------------------------------------------------------------------------------------
 
     def new_inode(self, *, is_directory: bool) -> int:
-        number = self.next_inode
-        self.next_inode += 1
-        self.inodes[number] = Inode(number, is_directory)
-        return number
+        with self._mutex:
+            number = self.next_inode
+            self.next_inode += 1
+            self.inodes[number] = Inode(number, is_directory)
+            return number
 
     def name(self, *changes: tuple[int, str, int | None]) -> None:
-        self._links = None
-        for directory, name, inode in changes:
-            names = self.inodes[directory].names
-            if inode is None:
-                del names[name]
-            else:
-                names[name] = inode
-        self.changes.append(PendingStep(NameStep(changes)))
+        with self._mutex:
+            self._links = None
+            for directory, name, inode in changes:
+                names = self.inodes[directory].names
+                if inode is None:
+                    del names[name]
+                else:
+                    names[name] = inode
+            self.changes.append(PendingStep(NameStep(changes)))
 
     def append(self, inode: int, data: bytes) -> None:
         content = self.inodes[inode].data
@@ -168,9 +173,10 @@ class Disk:
 
     def links(self, inode: int) -> int:
         """How many names an inode has."""
-        if self._links is None:
-            self._links = Counter(named for holder in self.inodes.values() for named in holder.names.values())
-        return self._links[inode]
+        with self._mutex:
+            if self._links is None:
+                self._links = Counter(named for holder in self.inodes.values() for named in holder.names.values())
+            return self._links[inode]
 
     def _pending_of(self, inode: int) -> list[PendingStep]:
         return [change for change in self.changes if not change.durable and not change.lost and _touches(change, inode)]

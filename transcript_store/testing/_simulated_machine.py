@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from random import Random
 from typing import NamedTuple
 
@@ -82,7 +83,7 @@ class SimulatedFileSystem:
         self._disk = Disk(page_bytes, sector_bytes)
         self._random = Random(seed)
         self._handles = _Handles()
-        self._next_handle = 3
+        self._handle_numbers = count(3)
         self._modified_us: dict[int, int] = {}
         self._locks: dict[int, tuple[SimulatedFileSystem, int]] = {}
         """Inode → the process and the handle that have its lock."""
@@ -398,8 +399,7 @@ class SimulatedFileSystem:
         return self._open(inode, path)
 
     def _open(self, inode: Inode, path: str) -> int:
-        handle = self._next_handle
-        self._next_handle += 1
+        handle = next(self._handle_numbers)
         self._handles[handle] = _Handle(inode.number, path.rstrip("/"))
         return handle
 
@@ -423,7 +423,7 @@ class SimulatedFileSystem:
         """The directory that a directory has its name in."""
         number = self._living(handle).number
         return next(
-            (one for one in self._disk.inodes.values() if number in one.names.values()), self._disk.inodes[ROOT]
+            (one for one in [*self._disk.inodes.values()] if number in [*one.names.values()]), self._disk.inodes[ROOT]
         )
 
     def _entry(self, parent: int, name: str) -> Inode:

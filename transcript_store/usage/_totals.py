@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from transcript_store.conversation import ConversationStore, Record, UsageRow
 from transcript_store.errors import ConversationNotFoundError, TranscriptStoreError
 from transcript_store.importing import conversation_id
-from transcript_store.library import ConversationLibrary, ConversationSummary
+from transcript_store.library import ConversationLibrary, ConversationSummary, iter_with_labels
 from transcript_store.messages import UsageCount
 from transcript_store.usage._prices import PriceTable, bundled_prices
 
@@ -108,13 +108,13 @@ def count_usage(
     if set(by) - set(DIMENSIONS) or len(set(by)) != len(by):
         raise ValueError(f"by must name some of {', '.join(DIMENSIONS)}, each once, not {', '.join(by)!r}")
     prices = bundled_prices() if prices is None else prices
-    summaries = {one.id: one for one in library.iter_list() if one.id is not None}
+    summaries = {one.id: one for one in iter_with_labels(library) if one.id is not None}
     known = {} if subagents_alone else _parents(summaries.values())
     count = UsageCount()
     totals: dict[tuple[str | None, ...], UsageTotal] = {}
     everything = UsageTotal(key=())
-    # In order of creation: of a reply that a fork repeats, the original is counted.
-    for summary in sorted(summaries.values(), key=lambda one: (one.created_at or "", one.id or "")):
+    # In order of creation: of a reply that a fork repeats, the original is counted. A fork that took all along began as early.
+    for summary in sorted(summaries.values(), key=_when_it_began):
         if is_asked_for is not None and not is_asked_for(summary):
             continue
         session = _root(summary.id or "", known)
@@ -190,6 +190,10 @@ def _rows(
         return  # it was deleted since
     except TranscriptStoreError as error:
         count.skipped.append(error.problem)
+
+
+def _when_it_began(one: ConversationSummary) -> tuple[str, bool, str]:
+    return one.created_at or "", "forked_from" in (one.labels or {}), one.id or ""
 
 
 def _cost(row: UsageRow, usage: Mapping[str, Any], prices: PriceTable) -> float | None:

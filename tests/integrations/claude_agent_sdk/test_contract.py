@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from pathlib import Path
 
 import anyio
@@ -47,10 +48,16 @@ def test_the_contract_of_integrations_on_a_place(make_place):
     check_integration(Bench, backend=lambda: place, is_shared=False)
 
 
-@pytest.mark.parametrize("make_place", [SimulatedBackend, SimulatedObjectStore])
-def test_the_kit_of_the_sdk_on_a_place(make_place):
-    """All fourteen of its contracts, where all projects are in one library."""
-    anyio.run(run_session_store_conformance, lambda: TranscriptSessionStore(ConversationLibrary(make_place())))
+@pytest.mark.parametrize("keys", [{}, {"encryption_key": b"k" * 32}])
+@pytest.mark.parametrize("make_place", [None, SimulatedBackend, SimulatedObjectStore])
+def test_the_kit_of_the_sdk_in_one_library(make_place, keys, tmp_path):
+    """All fourteen of its contracts, where all projects are in one library: in a directory or on a place, and sealed."""
+
+    def store():
+        place = tempfile.mkdtemp(dir=tmp_path) if make_place is None else make_place()
+        return TranscriptSessionStore(ConversationLibrary(place, **keys))
+
+    anyio.run(run_session_store_conformance, store)
 
 
 def test_a_key_on_a_place_has_more_than_one_life():

@@ -147,12 +147,15 @@ def test_a_run_is_registered_once(tmp_path):
     store.close()
 
 
-@pytest.fixture(params=["directory", "place", "object place"])
+@pytest.fixture(params=["directory", "sealed directory", "place", "object place"])
 def store(request, tmp_path):
-    """A store in a directory, and one on each kind of place."""
-    places = {"place": SimulatedBackend, "object place": SimulatedObjectStore}
-    home = ConversationLibrary(places[request.param]()) if request.param in places else tmp_path / "runs"
-    store = TranscriptStepStore(home)
+    """A store in a directory, in a sealed library, and on each kind of place."""
+    libraries = {
+        "sealed directory": lambda: ConversationLibrary(tmp_path / "runs", encryption_key=b"k" * 32),
+        "place": lambda: ConversationLibrary(SimulatedBackend()),
+        "object place": lambda: ConversationLibrary(SimulatedObjectStore()),
+    }
+    store = TranscriptStepStore(libraries[request.param]() if request.param in libraries else tmp_path / "runs")
     yield store
     store.close()
 

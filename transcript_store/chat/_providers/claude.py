@@ -54,6 +54,7 @@ class ClaudeWire:
     results_are_messages = False
     has_system_messages = False
     pause_reason: str | None = PAUSED
+    thinking_members: tuple[str, ...] = ()
 
     def user_message(self, text: str) -> Message:
         return {"role": "user", "content": text}

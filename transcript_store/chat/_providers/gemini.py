@@ -73,6 +73,7 @@ class GeminiWire:
     results_are_messages = False
     has_system_messages = False
     pause_reason: str | None = None
+    thinking_members: tuple[str, ...] = ()
 
     def user_message(self, text: str) -> Message:
         return {"role": "user", "parts": [{"text": text}]}

@@ -39,6 +39,7 @@ class OpenAIWire:
     results_are_messages = True
     has_system_messages = True
     pause_reason: str | None = None
+    thinking_members: tuple[str, ...] = ("reasoning_content", "reasoning", "reasoning_details")
 
     def __init__(self, *, limit_member: str = "max_completion_tokens") -> None:
         self._limit_member = limit_member

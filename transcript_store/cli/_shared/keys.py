@@ -11,16 +11,14 @@ import os
 import re
 import stat
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from transcript_store import InvalidKeyError
 from transcript_store.cli._shared.arguments import path
 from transcript_store.cli._shared.names import conversation_at, is_backend_address, library_at, summary_at
 from transcript_store.cli._shared.terminal import complain, many
-from transcript_store.display import title_in
 from transcript_store.errors import TranscriptStoreError
 from transcript_store.hints import Hint
 
@@ -232,14 +230,18 @@ def with_titles(found: list[ConversationSummary], keys: CommandKeys, library: st
 
 def say_what_does_not_open(library: str, keys: CommandKeys) -> None:
     """Report on standard error how many sealed conversations of a library will not be read."""
-    from transcript_store import list_conversations
-
-    sealed = [summary for summary in list_conversations(library) if summary.sealed]
+    sealed = [summary for summary in _listed(library) if summary.sealed]
     if not keys:
         if sealed:
             complain(f"{many(len(sealed), 'sealed conversation')} not read: give the key, in --key-file or {VARIABLE}")
         return
     _complain_of(sum(_with_title(summary, keys, library) is None for summary in sealed))
+
+
+def _listed(library: str) -> Iterable[ConversationSummary]:
+    from transcript_store import list_conversations
+
+    return library_at(library).iter_list() if is_backend_address(library) else list_conversations(library)
 
 
 def _complain_of(count: int) -> None:
@@ -249,14 +251,10 @@ def _complain_of(count: int) -> None:
 
 def _with_title(summary: ConversationSummary, keys: CommandKeys, library: str) -> ConversationSummary | None:
     """The summary with its sealed facts; None if the keys do not open it."""
+    from transcript_store.library import with_labels  # not needed to list plaintext conversations
+
     if is_backend_address(library):
         conversation = library_at(library).store(summary.id or "", read_only=True, **keys.options)
     else:
         conversation = conversation_at(summary.directory, read_only=True, **keys.options)
-    try:
-        with conversation:
-            conversation.load(verify="tail")
-            labels = conversation.get_metadata().labels
-    except TranscriptStoreError:
-        return None
-    return replace(summary, title=title_in(labels), labels=labels)
+    return with_labels(summary, conversation)

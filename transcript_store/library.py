@@ -49,7 +49,7 @@ from transcript_store.errors import ConversationNotFoundError, InvalidIdError, S
 
 if TYPE_CHECKING:
     from transcript_store._conversation.verify import Verification
-    from transcript_store._snapshots.protocol import SnapshotStore
+    from transcript_store._snapshots.snapshot import SnapshotStore
 
 __all__ = [
     "ConversationGroup",

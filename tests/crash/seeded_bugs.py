@@ -84,13 +84,14 @@ from tests.crash.sealed_conversations import (
 from tests.crash.snapshot_stores import BEING_SEALED, PLAIN, rotate, save, save_media, two
 from transcript_store import ConversationChangedError, ConversationStore, FileStore, Snapshot
 from transcript_store._conversation import archive as _archive
-from transcript_store._conversation import deleting, shared_writer, staging, storage, writer
+from transcript_store._conversation import deleting, shared_writer, storage, writer
 from transcript_store._conversation.key_changes import Rotator
 from transcript_store._conversation.shared_writer import SharedWriter
-from transcript_store._conversation.staging import StagingArea
 from transcript_store._conversation.storage import Storage
 from transcript_store._conversation.writer import Writer
 from transcript_store._json.times import given_time
+from transcript_store._library import group
+from transcript_store._library.group import StagingArea
 from transcript_store._log import damage, log, quarantine, resync
 from transcript_store._log.lines import Cache, CachedLines
 from transcript_store._log.log import Log
@@ -460,7 +461,7 @@ def told_before_the_names_are_synced(patch: Patch) -> None:
 
 
 def written_under_its_name(patch: Patch) -> None:
-    patch.setattr(staging, "staged_name", lambda *stage_and_id: stage_and_id[1])
+    patch.setattr(group, "staged_name", lambda *stage_and_id: stage_and_id[1])
 
 
 def stage_not_swept(patch: Patch) -> None:

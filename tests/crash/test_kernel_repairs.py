@@ -27,7 +27,7 @@ from tests.crash.operations import (
 )
 from tests.crash.strace import Injection, SystemCall, injections
 from transcript_store import TranscriptStoreError
-from transcript_store._conversation import repair, salvage
+from transcript_store._conversation import repair
 from transcript_store._log import quarantine
 from transcript_store._os.directory import Folder
 
@@ -119,8 +119,7 @@ def rewritten_in_place(patch: pytest.MonkeyPatch) -> None:
 
 def errors_passed_on_raw(patch: pytest.MonkeyPatch) -> None:
     """What the disk refuses is not translated."""
-    for module in (salvage, repair):
-        patch.setattr(module, "refusals", lambda *_, **__: nullcontext())
+    patch.setattr(repair, "refusals", lambda *_, **__: nullcontext())
 
 
 BUGS = {original_not_kept: kernel.kills, rewritten_in_place: kernel.kills, errors_passed_on_raw: errors}

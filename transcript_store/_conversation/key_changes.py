@@ -10,7 +10,7 @@ A rotation needs two syncs for a whole batch; one by one, each conversation woul
 1. each folder is opened, its key file read, and its data key wrapped again: nothing is locked yet, for a provider may
    take its time;
 2. each is locked, and its new key file written under a temporary name, if the key file is still the one that was read;
-3. one sync of the file system: all the new files are on disk (``_os/syncfs.py`` says where that can be relied upon);
+3. one sync of the file system: all the new files are on disk (``_os/filesystem.py`` says where that can be relied upon);
 4. each new file is renamed to ``key.json``;
 5. one sync of the file system: the names are on disk. Only now are the locks released and the result returned.
 

@@ -32,7 +32,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from typing import Any, NamedTuple
 
-from transcript_store._conversation import archive, consistency
+from transcript_store._conversation import archive, layout
 from transcript_store._conversation.archive import Generation
 from transcript_store._conversation.layout import open_folder, read_metadata, require_conversation, sync_name, twice
 from transcript_store._conversation.metadata import (
@@ -170,8 +170,8 @@ class Storage(ABC):
         try:
             document = read_metadata(self.folder)
             log.open(document.mark)
-            agreed = consistency.of_live(log.header, document)
-            if isinstance(agreed, consistency.Mismatch):
+            agreed = layout.of_live(log.header, document)
+            if isinstance(agreed, layout.Mismatch):
                 raise self.corrupt(*agreed)
             sealing = self._unlocked(log.header)
             was_repaired = False

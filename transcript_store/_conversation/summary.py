@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from transcript_store._conversation import consistency
+from transcript_store._conversation import layout
 from transcript_store._conversation.arguments import require_count
 from transcript_store._conversation.layout import metadata_bytes, read_metadata, require_conversation, twice
 from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
+from transcript_store._json.parts import left_of
 from transcript_store._json.replies import cache_reads_in, cache_writes_in, cost_in, tokens_in
 from transcript_store._json.strict import JSONDecodeError, decode
-from transcript_store._json.turns import left_of
 from transcript_store._log import scan
 from transcript_store._log.header import NotAHeader, is_header_of, read_header
 from transcript_store._log.record import SEALED, Header, Record
@@ -234,8 +234,8 @@ def _reconcile(header: Header, document: MetadataDocument | None, problems: list
     """The valid metadata: the header's, if metadata.json is not of this generation."""
     if document is None:
         return MetadataDocument(header.metadata, None)
-    agreed = consistency.of_live(header, document)
-    if isinstance(agreed, consistency.Mismatch):
+    agreed = layout.of_live(header, document)
+    if isinstance(agreed, layout.Mismatch):
         problems.append(f"{TRANSCRIPT}: {agreed.reason}")
         return MetadataDocument(document.members, None)
     return agreed

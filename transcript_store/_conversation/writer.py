@@ -23,8 +23,8 @@ from transcript_store._conversation.arguments import ends_of
 from transcript_store._conversation.layout import FILE_IN_PLACE, header_of, occupant, occupant_of, sync_name
 from transcript_store._conversation.metadata import GONE, SEALS, Sealing, encode_document, require_to_fit, with_gone
 from transcript_store._conversation.storage import State, Storage, StorageOptions
+from transcript_store._json.parts import begins_turn, call_ids, result_ids
 from transcript_store._json.times import format_time
-from transcript_store._json.turns import begins_turn, call_ids, result_ids
 from transcript_store._log import quarantine
 from transcript_store._log.image import Image, begins_at
 from transcript_store._log.log import AppendResult, CannotCutBackError, Prepared

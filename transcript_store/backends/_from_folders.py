@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from transcript_store._conversation import archive, consistency
+from transcript_store._conversation import archive, layout
 from transcript_store._conversation.layout import read_metadata
 from transcript_store._conversation.metadata import MetadataDocument, document_body
 from transcript_store._conversation.storage import Reader, State, Storage, StorageOptions
@@ -36,7 +36,7 @@ def read_at_one_moment(reader: Reader) -> Moment:
         document = read_metadata(reader.folder)
         reader.refresh()
         reader.sync_before_copy()
-        agreed = consistency.of_live(reader.log.header, document)
+        agreed = layout.of_live(reader.log.header, document)
         if isinstance(agreed, MetadataDocument) and read_metadata(reader.folder) == document:
             return Moment(document, agreed)
 
@@ -58,7 +58,7 @@ def standing_in(files: FileSystem, path: str, *, with_key: bool = True) -> Itera
     with reader.let_go_at_the_end(), refusals(path, "copy the conversation"):
         reader.load()
         document = read_metadata(reader.folder)
-        agreed = consistency.of_live(reader.log.header, document)
+        agreed = layout.of_live(reader.log.header, document)
         if isinstance(agreed, MetadataDocument):
             yield standing(Moment(document, agreed))._replace(synced=synced)
         else:  # it was replaced just now

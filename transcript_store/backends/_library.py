@@ -56,7 +56,7 @@ from transcript_store.hints import Hint
 from transcript_store.library import ConversationLibrary, Rotation, Shredding
 
 if TYPE_CHECKING:
-    from transcript_store._snapshots.protocol import SnapshotStore
+    from transcript_store._snapshots.snapshot import SnapshotStore
 
 __all__ = ["BackendLibrary"]
 

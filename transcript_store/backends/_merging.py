@@ -24,7 +24,7 @@ from uuid import UUID, uuid5
 
 import orjson
 
-from transcript_store._conversation import consistency
+from transcript_store._conversation import layout
 from transcript_store._conversation.layout import header_of, occupant
 from transcript_store._conversation.metadata import REPLACED
 from transcript_store._conversation.storage import Reader, StorageOptions
@@ -79,13 +79,13 @@ def compare(there: RemoteState, incoming: RemoteState, path: str) -> Comparison:
     number = min(live, theirs)
     if number not in there.transcripts:
         end = _stated_end(there, number, path)
-        if end == consistency.End(incoming.state.end.seq, incoming.state.end.head.decode()):
+        if end == layout.End(incoming.state.end.seq, incoming.state.end.head.decode()):
             return Comparison(Way.AHEAD)
         reason = f"generation {number} was deleted here, so it is unknown whether the incoming one is part of it; restore it elsewhere"
         raise ConversationExistsError(path=path, reason=reason)
     ours = there.transcripts[number]
     if number not in incoming.transcripts:
-        if _stated_end(incoming, number, path) == consistency.End(ours.end.seq, ours.end.head.decode()):
+        if _stated_end(incoming, number, path) == layout.End(ours.end.seq, ours.end.head.decode()):
             return Comparison(Way.BEHIND)
         return Comparison(Way.APART, _parting(there, incoming, path))
     other = incoming.transcripts[number]
@@ -116,11 +116,11 @@ def _parting(there: RemoteState, incoming: RemoteState, path: str) -> dict[str, 
     return _apart(incoming, number, following.end, line)
 
 
-def _stated_end(standing: RemoteState, number: int, path: str) -> consistency.End | None:
+def _stated_end(standing: RemoteState, number: int, path: str) -> layout.End | None:
     """The end of a deleted generation, from the next one's header."""
     following = standing.transcripts.get(number + 1)
     header = None if following is None else following.header(path)[0]
-    return consistency.end_of(number, standing.state.conversation, header, standing.state.members)
+    return layout.end_of(number, standing.state.conversation, header, standing.state.members)
 
 
 def _apart(incoming: RemoteState, number: int, common: Position, line: bytes) -> dict[str, Any]:

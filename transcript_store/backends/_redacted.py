@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from transcript_store._conversation.redacting import Redacting
+from transcript_store._conversation.arguments import Redacting
 from transcript_store._json.strict import encode
 from transcript_store._log.record import GENESIS, Mark, copied, with_contents
 from transcript_store.backends._from_folders import encoded_document

@@ -1,6 +1,6 @@
 """How does a conversation on a backend become a folder? The folder gets its name when it is complete and on disk.
 
-It is written in a staging area (``_conversation/staging``), under a name that no process looks for. So its own name has
+It is written in a staging area (``_library/group``), under a name that no process looks for. So its own name has
 nothing, or all of it, whatever is interrupted; the next run removes the leftovers of a killed one. An existing folder
 that is behind is brought up to date. More invariants of shipping (S1–S4: ``_shipping``):
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 
-from transcript_store._conversation import archive, consistency
+from transcript_store._conversation import archive, layout
 from transcript_store._conversation.storage import Reader, StorageOptions
 from transcript_store._json.times import format_time, parse_time
 from transcript_store._log.log import Log
@@ -227,8 +227,8 @@ class Shipper:
         if number + 1 in there:
             with self._reader.archived(number + 1) as log:
                 successor = log.header
-        end = consistency.end_of(number, self._claimed.id, successor, self._members)
-        return end == consistency.End(state.end.seq, state.end.head.decode())
+        end = layout.end_of(number, self._claimed.id, successor, self._members)
+        return end == layout.End(state.end.seq, state.end.head.decode())
 
     def _require_same_metadata(self, state: LogState) -> None:
         if self._metadata_is_of_others and _dumped(state.members) != _dumped(self._members):

@@ -138,8 +138,8 @@ def test_help_is_quick() -> None:
 HEAVY = """
 asyncio bz2 cryptography difflib email html http lzma markdown_it multiprocessing nh3 random shutil sqlite3 subprocess
 tempfile unicodedata wcwidth zipfile
-_conversation.repair _conversation.salvage _conversation.verify _doctor _library _snapshots conversation formats
-formats._registry formats._plan importing library maintenance naming places redaction search snapshots sources view
+_conversation.repair _conversation.verify _doctor _library _snapshots conversation formats
+formats._registry formats._plan backends importing library maintenance naming redaction search snapshots sources view
 view._page view._pages view.served
 """
 """What takes more than a millisecond to import, and is not needed by each command."""

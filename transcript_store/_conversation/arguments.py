@@ -16,7 +16,6 @@ change without such a mark is one ``changed``. The same counts are logged. Neith
 
 from __future__ import annotations
 
-import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -345,8 +344,6 @@ class Storable:
         return found if self.redacting is None else found._replace(fields=self.redacting.fields(found.fields))
 
 
-logger = logging.getLogger("transcript_store.redaction")
-
 MEMBER = "redacted"
 """The member of an extra that has the counts."""
 _MARK = re.compile(rb"\[redacted:([a-z0-9-]{1,40})\]")
@@ -453,8 +450,12 @@ class Redacting:
 
     def _log(self, counts: Counter[str]) -> None:
         if counts:
+            import logging  # here: an index reads conversations without it
+
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
-            logger.info("%s: removed before it was stored: %s", self._path, kinds)
+            logging.getLogger("transcript_store.redaction").info(
+                "%s: removed before it was stored: %s", self._path, kinds
+            )
 
 
 def _require_counts(members: Mapping[str, Any], name: str) -> dict[str, int]:

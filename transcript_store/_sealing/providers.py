@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hmac
 import re
-import secrets
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
@@ -325,9 +324,11 @@ def write_key_file(path: filesystem.AnyPath, *, file_system: FileSystem | None =
     Raises:
         StorageError: the file cannot be written, or exists already. No existing file was changed.
     """
+    from secrets import token_bytes  # it imports random
+
     files = filesystem.REAL if file_system is None else file_system
     directory, _, name = filesystem.absolute_path(path).rpartition("/")
-    text = secrets.token_bytes(KEY_BYTES).hex().encode() + b"\n"
+    text = token_bytes(KEY_BYTES).hex().encode() + b"\n"
     with (
         refusals(str(path), "write a new key", "No existing file was changed"),
         Folder.open(files, directory or "/") as folder,

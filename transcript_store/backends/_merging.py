@@ -35,8 +35,16 @@ from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import KEY, is_id
 from transcript_store._os.os_errors import NotOursError, refusals
-from transcript_store.backends._from_folders import encoded_document, standing_of_folder
-from transcript_store.backends._restoring import Kept, RemoteState, RemoteTranscript, Restored, StagedFolder, timeless
+from transcript_store.backends._restoring import (
+    Kept,
+    RemoteState,
+    RemoteTranscript,
+    Restored,
+    StagedFolder,
+    encoded_document,
+    standing_of_folder,
+    timeless,
+)
 from transcript_store.errors import ConversationExistsError
 
 _DOING = "merge the conversation"

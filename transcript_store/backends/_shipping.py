@@ -36,7 +36,7 @@ from transcript_store._os.os_errors import refusals
 from transcript_store._sealing.wrapped_key import decode_key_file
 from transcript_store.backends._backend import Backend, DivergedError
 from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
-from transcript_store.backends._from_folders import read_at_one_moment
+from transcript_store.backends._restoring import read_at_one_moment
 from transcript_store.backends._slots import LogState, encoded
 from transcript_store.backends._storage import require_no_active_writer
 from transcript_store.backends._summary import keep_summary

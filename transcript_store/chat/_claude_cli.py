@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from transcript_store.chat._client import parsed_answer
-from transcript_store.chat._config import ChatConfig, Tool
-from transcript_store.chat._protocols import Usage
+from transcript_store.chat._config import ChatConfig, Tool, Usage
 from transcript_store.errors import IncompleteResponseError, MissingExtraError
 
 PROGRAM = "claude"

@@ -30,9 +30,18 @@ from transcript_store import (
     restore_snapshot,
     snapshot_of,
 )
-from transcript_store.chat._config import ChatConfig, Facts, Tool
+from transcript_store.chat._config import (
+    ChatConfig,
+    Facts,
+    StreamEvent,
+    TextDelta,
+    Tool,
+    ToolCallEnded,
+    ToolCallStarted,
+    TurnEnded,
+    Usage,
+)
 from transcript_store.chat._history import History
-from transcript_store.chat._protocols import StreamEvent, TextDelta, ToolCallEnded, ToolCallStarted, TurnEnded, Usage
 from transcript_store.chat._provider import JSON, Connection, Reply, Request, ToolCall, WireFormat
 from transcript_store.chat._turns import UNRECORDED, Steps, events, from_request_start, paired, turns_of
 from transcript_store.histories import OURS, messages_in, native_history, tool_members, tool_snapshots

@@ -11,9 +11,8 @@ from typing import Any
 
 from transcript_store.chat._claude_cli import ClaudeLocalClient
 from transcript_store.chat._client import ResumableChatClient
-from transcript_store.chat._config import ChatConfig, Facts, host_of, is_loopback, validate_base_url
+from transcript_store.chat._config import ChatClient, ChatConfig, Facts, host_of, is_loopback, validate_base_url
 from transcript_store.chat._history import History, plain_copies
-from transcript_store.chat._protocols import ChatClient
 from transcript_store.chat._provider import Connection, Message, WireFormat
 from transcript_store.chat._providers import claude, openai
 from transcript_store.chat._providers.claude import ClaudeWire

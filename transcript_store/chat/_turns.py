@@ -18,7 +18,7 @@ from itertools import dropwhile
 from typing import NamedTuple
 
 from transcript_store import ConversationStore, IncompleteResponseError
-from transcript_store.chat._protocols import StreamEvent, TurnEnded
+from transcript_store.chat._config import StreamEvent, TurnEnded
 from transcript_store.chat._provider import JSON, Message, ToolCall, ToolResult, WireFormat
 
 _UNDER_WAY = "another turn of this conversation is under way"

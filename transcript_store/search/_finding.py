@@ -14,12 +14,12 @@ from transcript_store.display import title_in
 from transcript_store.errors import StorageError, TranscriptStoreError
 from transcript_store.messages import left_of, role_of
 from transcript_store.search._answers import Hit, Sort
+from transcript_store.search._catalogue import IndexSource, raise_if_of_the_process
 from transcript_store.search._database import Database
-from transcript_store.search._index_source import IndexSource, raise_if_of_the_process
 from transcript_store.search._indexing import EARLIER, LEFT, MESSAGE, said_by, short
-from transcript_store.search._matching import Match
 from transcript_store.search._query import (
     EVERY,
+    Match,
     Query,
     QueryPlan,
     Range,

@@ -27,13 +27,18 @@ from transcript_store.search._answers import (
     listed,
     page_of,
 )
-from transcript_store.search._catalogue import CatalogueUpdate, note, update_catalogue
+from transcript_store.search._catalogue import (
+    CatalogueUpdate,
+    FolderIndexSource,
+    index_error,
+    index_source,
+    note,
+    update_catalogue,
+)
 from transcript_store.search._database import Database, cache_folder, is_busy, is_full, path_in, remove_index
 from transcript_store.search._finding import Finder, Redact, SealedFinder, newest_first
-from transcript_store.search._index_source import FolderIndexSource, index_error, index_source
 from transcript_store.search._indexing import PENDING, Indexer
-from transcript_store.search._matching import Match, matcher, with_pattern
-from transcript_store.search._query import Query, functions, parse_query
+from transcript_store.search._query import Match, Query, functions, matcher, parse_query, with_pattern
 
 if TYPE_CHECKING:  # a command that searches starts in two thirds of the time without what writes conversations
     from transcript_store.keys import KeyProvider

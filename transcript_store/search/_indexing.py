@@ -19,9 +19,8 @@ import orjson
 
 from transcript_store.errors import ConversationNotFoundError, StorageError, TranscriptStoreError
 from transcript_store.messages import left_of, role_of
-from transcript_store.search._catalogue import CatalogueRow, note
+from transcript_store.search._catalogue import CatalogueRow, IndexSource, note, raise_if_of_the_process
 from transcript_store.search._database import Database
-from transcript_store.search._index_source import IndexSource, raise_if_of_the_process
 from transcript_store.search._tokens import COLUMNS, fold, texts_of, words_in
 from transcript_store.transcripts import FilePosition, LocatedLine, TranscriptFile
 

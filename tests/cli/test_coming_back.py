@@ -85,7 +85,7 @@ def test_delete_says_what_it_is_about(cli: Cli, home: Path, monkeypatch: pytest.
     for part in ("would be deleted", "Mend the flaky checkout test", "2026-05-01 10:00:01 UTC", "kB"):
         assert part in out
     monkeypatch.setattr("transcript_store.cli._shared.terminal.is_at_a_terminal", lambda: True)
-    monkeypatch.setattr("transcript_store.cli.delete.is_at_a_terminal", lambda: True)
+    monkeypatch.setattr("transcript_store.cli.manage.is_at_a_terminal", lambda: True)
     for answer, is_left in (("n", 1), ("", 1), ("y", 0)):
         monkeypatch.setattr("builtins.input", lambda answer=answer: answer)
         code, out, _ = cli("delete", "last")

@@ -28,7 +28,7 @@ from tests.cli.helpers import (
     too_wide,
 )
 from transcript_store import ConversationStore, __version__
-from transcript_store.cli import head
+from transcript_store.cli import manage
 
 COMMANDS = [
     "chat",
@@ -312,7 +312,7 @@ def test_interrupted(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def interrupted(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(head, "run", interrupted)
+    monkeypatch.setattr(manage, "run_head", interrupted)
     assert cli("head", str(tmp_path)) == (130, "", "")
 
 
@@ -331,7 +331,7 @@ def test_streams_that_fail(
     def failing(_: object) -> int:
         raise error
 
-    monkeypatch.setattr(head, "run", failing)
+    monkeypatch.setattr(manage, "run_head", failing)
     assert cli("head", str(tmp_path)) == (code, "", said)
 
 

@@ -41,7 +41,6 @@ from transcript_store.cli._shared.terminal import (
     say_json,
     without_credentials,
 )
-from transcript_store.cli.doctor import say_outlooks
 from transcript_store.cli.programs import programs_meant
 from transcript_store.file_names import absolute_path
 from transcript_store.sources import PROGRAMS, discover
@@ -437,4 +436,6 @@ def _say_status(
         complain(f"{source}: {failure['reason']}")
     if len(state.failed) > _SHOWN:
         complain(f"and {len(state.failed) - _SHOWN:,} more that failed (--json has all)")
+    from transcript_store.cli.doctor import say_outlooks  # here: `doctor` imports its probes
+
     say_outlooks(outlooks)

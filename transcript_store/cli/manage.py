@@ -6,8 +6,9 @@ import os
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from transcript_store import ConversationNotFoundError, delete_conversation
+from transcript_store import ConversationNotFoundError
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json, add_through, path, whole_number
 from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.names import (
@@ -38,7 +39,9 @@ from transcript_store.cli._shared.terminal import (
     size,
     time,
 )
-from transcript_store.library import ConversationWriter
+
+if TYPE_CHECKING:
+    from transcript_store.library import ConversationWriter
 
 HEAD_DESCRIPTION = """\
 Print the head of the conversation in DIR: the hash of its last record, which is chained to every record before it.
@@ -154,6 +157,8 @@ def run_delete(arguments: Namespace) -> int:
         library, name = with_id(arguments.directory)
         library_at(library).delete(name)
     else:
+        from transcript_store import delete_conversation  # here: the other commands need no library
+
         delete_conversation(arguments.directory)
     say_json({"deleted": name}) if arguments.json else say(f"deleted {one_line(name)}")
     return 0

@@ -6,9 +6,8 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transcript_store import Shredding, write_key_file
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json, path
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, command_keys, key_in
 from transcript_store.cli._shared.names import (
@@ -39,6 +38,9 @@ from transcript_store.cli._shared.whole_libraries import all_of, each_of
 from transcript_store.file_names import TRANSCRIPT, absolute_path, is_id
 from transcript_store.transcripts import summary_of
 
+if TYPE_CHECKING:
+    from transcript_store import Shredding
+
 NEW_KEY_DESCRIPTION = """\
 Write a new key to FILE, readable by its owner only: 32 random bytes, in hex digits. An existing file is never overwritten.
 Sealed data can only be read with its key: keep a copy of the key apart from the conversations.
@@ -59,6 +61,8 @@ def run_new_key(arguments: Namespace) -> int:
     """Write the key, and print what to do with it."""
     file = absolute_path(arguments.file)
     os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+    from transcript_store import write_key_file  # here: the other commands write no key
+
     write_key_file(file)
     say(f"{one_line(file)}: keep a copy of this key apart; without it, what it seals cannot be read")
     beside = os.path.dirname(file)

@@ -16,9 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from transcript_store._os.filesystem import REAL, AnyPath, absolute_path
+from transcript_store._os.filesystem import REAL, AnyPath, absolute_path, storage_error
 from transcript_store._os.names import METADATA, TRANSCRIPT
-from transcript_store._os.os_errors import storage_error
 from transcript_store.conversation import ConversationStore
 from transcript_store.display import many
 from transcript_store.errors import TranscriptStoreError

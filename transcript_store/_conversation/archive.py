@@ -17,8 +17,7 @@ from typing import Any
 from transcript_store._conversation import layout
 from transcript_store._conversation.layout import header_of
 from transcript_store._conversation.metadata import Sealing
-from transcript_store._log import quarantine
-from transcript_store._log.log import Log
+from transcript_store._log.log import Log, quarantine_bytes
 from transcript_store._log.record import Header
 from transcript_store._log.scan import read_chunks
 from transcript_store._os.directory import Folder, OpenFile
@@ -84,7 +83,7 @@ def tidy(folder: Folder, live: Log) -> None:
             with archive.reading(name) as source:
                 if generation > live.header.generation or not live.begins_with(source):
                     reason = "an archived generation that is not older than the live one: a backup was restored"
-                    kept = quarantine.keep(
+                    kept = quarantine_bytes(
                         folder,
                         partial(read_chunks, source.read, 0, source.size),
                         generation=generation,

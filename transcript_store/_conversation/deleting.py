@@ -12,10 +12,9 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from transcript_store._conversation.layout import occupant_of, read_metadata, require_conversation, strangers, sync_name
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.lock import Lock
 from transcript_store._os.names import DELETED, LOCK, is_id, is_trash, note_name, noted_id, stage_of, trash_name
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store.errors import (
     ConversationLockedError,
     ConversationNotFoundError,

@@ -39,12 +39,11 @@ from transcript_store._conversation.layout import header_of, read_metadata, requ
 from transcript_store._conversation.metadata import opens
 from transcript_store._json.times import format_time
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import unsynced
+from transcript_store._os.filesystem import NotOursError, refusals, unsynced
 from transcript_store._os.names import ARCHIVE, KEY, LOCK, QUARANTINE, TRANSCRIPT, archive_name, is_id, is_temporary
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store._sealing.data_key import DataKey
-from transcript_store._sealing.providers import Keyring
-from transcript_store._sealing.wrapped_key import (
+from transcript_store._sealing.keys import (
+    Keyring,
     WrappedKey,
     conversation_in_key_file,
     encode_key_file,

@@ -31,7 +31,7 @@ from transcript_store._log.header import NotAHeader, read_header
 from transcript_store._log.record import FORMAT, LONGEST_METADATA_BYTES, Header, Position
 from transcript_store._log.scan import first_line
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.names import (
     ARCHIVE,
     KEY,
@@ -44,7 +44,6 @@ from transcript_store._os.names import (
     is_quarantined,
     is_temporary,
 )
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store.display import many
 from transcript_store.errors import (
     ConversationNotFoundError,

@@ -51,10 +51,8 @@ from transcript_store._conversation.metadata import (
 )
 from transcript_store._conversation.verify import Finding, verify_folder
 from transcript_store._json.times import format_time
-from transcript_store._log import quarantine
-from transcript_store._log.header import NotAHeader, read_header
-from transcript_store._log.image import Image
-from transcript_store._log.log import Log
+from transcript_store._log.header import Image, NotAHeader, read_header
+from transcript_store._log.log import Log, name_in_quarantine, quarantine_bytes
 from transcript_store._log.record import VERSION, Gap, Header, Mark, Position
 from transcript_store._log.repair_plan import MODES, NOTHING, Mode, RepairPlan, Salvaged, contents, plan, sealed_plan
 from transcript_store._log.resync import is_ours
@@ -62,7 +60,7 @@ from transcript_store._log.retractions import TakenBack
 from transcript_store._log.scan import first_line, read_chunks
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, OpenFile
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.names import (
     ARCHIVE,
     LAST_GENERATION,
@@ -73,7 +71,6 @@ from transcript_store._os.names import (
     generation_of,
     new_id,
 )
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store.errors import CorruptMetadataError, CorruptTranscriptError, UnsupportedVersionError
 from transcript_store.hints import Hint
 
@@ -445,7 +442,7 @@ class _RepairJob(DamagedConversation):
     def _original(self, name: str, generation: int, kind: str, reason: str) -> _Original:
         with self.reading(name) as source:
             pieces = partial(read_chunks, source.read, 0, source.size)
-            kept_as, *_ = quarantine.named(pieces, generation=generation, offset_bytes=0)
+            kept_as, *_ = name_in_quarantine(pieces, generation=generation, offset_bytes=0)
         return _Original(name, generation, kind, reason, kept_as)
 
     def _plan_of(self, source: OpenFile) -> RepairPlan:
@@ -482,7 +479,7 @@ class _RepairJob(DamagedConversation):
         folder.sweep()
         for original in self._originals:
             with self.reading(original.name) as source:
-                quarantine.keep(
+                quarantine_bytes(
                     folder,
                     partial(read_chunks, source.read, 0, source.size),
                     generation=original.generation,

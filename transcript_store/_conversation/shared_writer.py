@@ -59,8 +59,7 @@ from transcript_store._conversation.metadata import document_hash
 from transcript_store._conversation.storage import State, StorageOptions
 from transcript_store._conversation.writer import MARK_EVERY, Writer
 from transcript_store._log.record import Mark
-from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.os_errors import SyncFailedError, storage_error
+from transcript_store._os.filesystem import FileSystem, SyncFailedError, storage_error
 from transcript_store.errors import (
     ConversationLockedError,
     ConversationNotFoundError,

@@ -46,11 +46,10 @@ from transcript_store._conversation.metadata import (
 from transcript_store._log.log import Log
 from transcript_store._log.record import Header, Mark
 from transcript_store._os.directory import Folder, identity
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, refusals
 from transcript_store._os.lock import POLL_SECONDS, Lock
 from transcript_store._os.names import ARCHIVE, KEY, METADATA, TRANSCRIPT
-from transcript_store._os.os_errors import refusals
-from transcript_store._sealing.providers import Keyring
+from transcript_store._sealing.keys import Keyring
 from transcript_store.display import many
 from transcript_store.errors import (
     ConversationNotFoundError,

@@ -26,9 +26,8 @@ from transcript_store._log.record import SEALED, Header, Record
 from transcript_store._log.scan import first_line
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, OpenFile
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import NOT_ITS_FAULT, FileSystem, NotOursError, refusals, storage_error
 from transcript_store._os.names import METADATA, TRANSCRIPT
-from transcript_store._os.os_errors import NOT_ITS_FAULT, NotOursError, refusals, storage_error
 from transcript_store.display import title_in
 from transcript_store.errors import (
     ConversationNotFoundError,

@@ -27,9 +27,8 @@ from transcript_store._log.retractions import TakenBack
 from transcript_store._log.scan import NO_BATCH, PIECE_BYTES, Walk, batch_before, first_line
 from transcript_store._os import filesystem
 from transcript_store._os.directory import OpenFile
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.names import TRANSCRIPT
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store.errors import ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError
 
 _OBJECTS = frozenset({dict, type(None)})

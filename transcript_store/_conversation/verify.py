@@ -21,9 +21,8 @@ from transcript_store._log.scan import Walk, first_line, has_bytes, read_chunks
 from transcript_store._log.sealed_records import first_plain
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, OpenFile
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.names import ARCHIVE, QUARANTINE, TRANSCRIPT, archive_name, generation_of
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store.errors import (
     ConversationNotFoundError,
     CorruptMetadataError,

@@ -25,17 +25,14 @@ from transcript_store._conversation.metadata import GONE, SEALS, Sealing, encode
 from transcript_store._conversation.storage import State, Storage, StorageOptions
 from transcript_store._json.parts import begins_turn, call_ids, result_ids
 from transcript_store._json.times import format_time
-from transcript_store._log import quarantine
-from transcript_store._log.image import Image, begins_at
-from transcript_store._log.log import AppendResult, CannotCutBackError, Prepared
+from transcript_store._log.header import Image, begins_at
+from transcript_store._log.log import AppendResult, CannotCutBackError, Prepared, purge_quarantine
 from transcript_store._log.record import RETRACT, SEALED, Copied, Entry, Mark, Position
 from transcript_store._os.directory import Folder, identity
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, SyncFailedError, refusals, storage_error
 from transcript_store._os.names import ARCHIVE, KEY, LOCK, METADATA, QUARANTINE, TRANSCRIPT
-from transcript_store._os.os_errors import NotOursError, SyncFailedError, refusals, storage_error
 from transcript_store._sealing import data_key
-from transcript_store._sealing.providers import Keyring
-from transcript_store._sealing.wrapped_key import encode_key_file, read_key_file_of
+from transcript_store._sealing.keys import Keyring, encode_key_file, read_key_file_of
 from transcript_store.display import many
 from transcript_store.errors import (
     ConversationChangedError,
@@ -521,7 +518,7 @@ class Writer(Storage):
         """Remove everything in quarantine/, durably; returns how many files it had."""
         self._ensure_writable()
         with self._changing("purge the quarantine"):
-            return quarantine.purge(self.folder)
+            return purge_quarantine(self.folder)
 
     # ---- before and after a commit ---------------------------------------------------------------------------------
 

@@ -27,11 +27,10 @@ from transcript_store._conversation.storage import Reader, StorageOptions
 from transcript_store._conversation.summary import ConversationSummary, summarize
 from transcript_store._conversation.writer import Writer
 from transcript_store._os.directory import Folder, identity
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, kind_of, refusals
 from transcript_store._os.lock import is_alive, locked_files
 from transcript_store._os.names import LOCK, is_id, is_trash, new_id, stage_of
-from transcript_store._os.os_errors import NotOursError, kind_of, refusals
-from transcript_store._sealing.providers import Keyring
+from transcript_store._sealing.keys import Keyring
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
 from transcript_store.display import many
 from transcript_store.errors import (

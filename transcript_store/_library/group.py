@@ -32,11 +32,10 @@ from transcript_store._conversation.storage import StorageOptions
 from transcript_store._conversation.writer import Writer
 from transcript_store._log.record import Copied, Entry
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem, unsynced
+from transcript_store._os.filesystem import FileSystem, SyncFailedError, refusals, storage_error, unsynced
 from transcript_store._os.lock import Lock
 from transcript_store._os.names import LOCK, new_id, stage_name, staged_name
-from transcript_store._os.os_errors import SyncFailedError, refusals, storage_error
-from transcript_store._sealing.providers import Keyring
+from transcript_store._sealing.keys import Keyring
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, NewConversation, Redact
 from transcript_store.errors import ConversationExistsError, ConversationLockedError, PoisonedError
 from transcript_store.hints import Hint

@@ -22,9 +22,8 @@ from transcript_store._conversation.summary import ConversationSummary, summariz
 from transcript_store._json.parts import imported_at
 from transcript_store._json.times import format_time, given_time, is_time
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.names import ARCHIVE, QUARANTINE, archive_name
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import (
     ConversationLockedError,

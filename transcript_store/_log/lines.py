@@ -20,7 +20,7 @@ from transcript_store._log.scan import PIECE_BYTES, VerifiedChunk, Walk, append_
 from transcript_store._log.sealed_records import RecordSealer, sealed_place
 from transcript_store._os.checksum import checksum
 from transcript_store._os.directory import Folder, OpenFile, identity
-from transcript_store._os.os_errors import refusals
+from transcript_store._os.filesystem import refusals
 from transcript_store.errors import CorruptTranscriptError, KeyNeededError
 from transcript_store.hints import Hint
 

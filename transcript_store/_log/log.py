@@ -1,4 +1,4 @@
-"""How is the append-only file opened, recovered and appended to? Read it through :class:`Messages`.
+"""How is the append-only file opened, recovered and appended to, and where are the bytes kept that a recovery removes?
 
 Invariants, which the tests name:
 
@@ -11,6 +11,9 @@ L4  A call returns only when L1 and, if requested, the sync hold for the bytes t
 
 Together: acknowledged bytes are never overwritten, and never joined with later ones. Nothing is trusted because the page
 cache shows it: the disk may not hold it.
+
+Removed bytes are kept in ``quarantine/g<generation>-o<offset>-<first 16 hex of SHA-256>``: the name says where they were. The
+same name with ``.json`` holds the note. The store never deletes them by itself.
 """
 
 from __future__ import annotations
@@ -23,11 +26,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+import orjson
+
 from transcript_store._json.times import format_time, parse_time
-from transcript_store._log import quarantine
 from transcript_store._log.damage import Damage, judge
-from transcript_store._log.header import NotAHeader, read_header
-from transcript_store._log.image import Image, begins_at
+from transcript_store._log.header import Image, NotAHeader, begins_at, read_header
 from transcript_store._log.lines import Cache, CachedLines
 from transcript_store._log.messages import Messages
 from transcript_store._log.record import (
@@ -52,14 +55,78 @@ from transcript_store._log.record import (
     stamp_of,
 )
 from transcript_store._log.retractions import TakenBack
-from transcript_store._log.scan import Walk, append_before, first_line, read_chunks
+from transcript_store._log.scan import Walk, append_before, first_line, has_bytes, read_chunks
 from transcript_store._log.sealed_records import RecordSealer, batch_member, first_plain, plain_members
 from transcript_store._os.directory import Folder, identity
-from transcript_store._os.names import TRANSCRIPT
-from transcript_store._os.os_errors import NotOursError, SyncFailedError, kind_of, refusals
+from transcript_store._os.filesystem import NotOursError, SyncFailedError, kind_of, refusals
+from transcript_store._os.names import QUARANTINE, TRANSCRIPT, is_temporary, quarantine_name
 from transcript_store.display import many
 from transcript_store.errors import CorruptTranscriptError, InvalidMessageError, UnsupportedVersionError
 from transcript_store.hints import Hint
+
+
+def purge_quarantine(folder: Folder) -> int:
+    """Remove all quarantined bytes, durably; returns how many files there were."""
+    if folder.status(QUARANTINE) is None:
+        return 0
+    with folder.subfolder(QUARANTINE) as quarantine:
+        names = quarantine.names()
+        for name in names:
+            quarantine.remove_tree(name)
+        quarantine.sync()
+        return sum(not name.endswith(".json") and not is_temporary(name) for name in names)
+
+
+def quarantine_bytes(
+    folder: Folder,
+    pieces: Callable[[], Iterable[bytes | bytearray]],
+    *,
+    generation: int,
+    offset_bytes: int,
+    kind: str,
+    reason: str,
+) -> str:
+    """Keep bytes that are about to be removed from a transcript; returns the path of the file.
+
+    On return they are on disk. ``pieces`` reads them from their start each time: they may be larger than memory. The
+    same bytes kept again are one file, so an interrupted recovery can be repeated.
+    """
+    name, digest, length = name_in_quarantine(pieces, generation=generation, offset_bytes=offset_bytes)
+    note = {
+        "at": format_time(folder.files.now_us()),
+        "generation": generation,
+        "offset": offset_bytes,
+        "bytes": length,
+        "sha256": digest,
+        "kind": kind,
+        "reason": reason,
+    }
+    with folder.subfolder(QUARANTINE, create=True) as quarantine:
+        if quarantine.read_file(f"{name}.json") is None:
+            quarantine.replace_file(f"{name}.json", [orjson.dumps(note, option=orjson.OPT_INDENT_2) + b"\n"])
+        try:
+            with quarantine.reading(name) as kept:
+                is_kept = has_bytes(kept.read, kept.size, pieces())
+        except FileNotFoundError:
+            is_kept = False
+        if is_kept:
+            quarantine.sync()  # the process that wrote it may have been killed before it did this
+        else:
+            quarantine.replace_file(name, pieces())
+        return quarantine.path_of(name)
+
+
+def name_in_quarantine(
+    pieces: Callable[[], Iterable[bytes | bytearray]], *, generation: int, offset_bytes: int
+) -> tuple[str, str, int]:
+    """The name of the file that keeps these bytes, their SHA-256, and their number."""
+    digest, length = sha256(), 0
+    for piece in pieces():
+        digest.update(piece)
+        length += len(piece)
+    found = digest.hexdigest()
+    return quarantine_name(found, generation=generation, offset_bytes=offset_bytes), found, length
+
 
 logger = logging.getLogger("transcript_store.log")
 
@@ -263,7 +330,7 @@ class Log(Messages):
         cut_at, quarantined = torn.cut_at_bytes, None
         if cut_at < size:
             with refusals(self.path, "keep its torn tail in quarantine/", "So it was not cut", Hint.OPEN_TO_READ):
-                quarantined = quarantine.keep(
+                quarantined = quarantine_bytes(
                     self.folder,
                     lambda: read_chunks(self.read, cut_at, size),
                     generation=self.header.generation,
@@ -273,7 +340,7 @@ class Log(Messages):
                 )
         with refusals(self.path, "recover its torn tail", "Nothing that was acknowledged was touched"):
             if cut_at < size:
-                # keep() has synced the bytes under a name made of offset and hash. Killed before this line, the next
+                # quarantine_bytes() has synced the bytes under a name made of offset and hash. Killed before this line, the next
                 # load finds the same tail and the same name; killed after it, the bytes are in quarantine/.
                 self.files.truncate(self.handle, cut_at)
             if torn.line_feed_missing:

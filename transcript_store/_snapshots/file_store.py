@@ -21,10 +21,9 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.lock import Lock
 from transcript_store._os.names import MEDIA, SEALING
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store._snapshots import media as _media
 from transcript_store._snapshots.store import KeptSnapshots
 from transcript_store._snapshots.stored import (

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NoReturn
 
 from transcript_store._conversation.verify import Finding
-from transcript_store._os.os_errors import NOT_ITS_FAULT
+from transcript_store._os.filesystem import NOT_ITS_FAULT
 from transcript_store._snapshots import media as _media
 from transcript_store._snapshots.snapshot import Snapshot, SnapshotSummary, Summaries, with_messages
 from transcript_store._snapshots.stored import (

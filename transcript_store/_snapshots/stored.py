@@ -25,7 +25,7 @@ from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
 from transcript_store._os.names import MEDIA, SEALING
-from transcript_store._sealing.providers import checked_key
+from transcript_store._sealing.keys import checked_key
 from transcript_store._snapshots import media as _media
 from transcript_store._snapshots.snapshot import (
     Snapshot,

@@ -37,7 +37,6 @@ if _typing.TYPE_CHECKING:
     from transcript_store.backends._postgres import *
     from transcript_store.backends._restoring import *
     from transcript_store.backends._shipping import *
-    from transcript_store.backends._shipping_library import *
     from transcript_store.backends._snapshots import *
     from transcript_store.backends._storage import *
 else:
@@ -53,7 +52,6 @@ else:
         "_postgres",
         "_restoring",
         "_shipping",
-        "_shipping_library",
         "_backup_file",
         "_backing_up",
         "_snapshots",

@@ -46,11 +46,10 @@ from transcript_store._log.record import GENESIS, SUFFIX_BYTES, Position, chain_
 from transcript_store._log.scan import PIECE_BYTES, Read
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.names import DELETED, is_id
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store._sealing.data_key import KEY_BYTES, NONCE_BYTES, DataKey
-from transcript_store._sealing.providers import EncryptionKey, keyring_of
+from transcript_store._sealing.keys import EncryptionKey, keyring_of
 from transcript_store.backends._merging import Way, compare, on_medium
 from transcript_store.backends._restoring import RemoteState, RemoteTranscript, Restored, timeless
 from transcript_store.backends._slots import LogState

@@ -20,8 +20,9 @@ from transcript_store._conversation.key_changes import NOT_SEALED, Rotation
 from transcript_store._conversation.metadata import Sealing
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import KEY
-from transcript_store._sealing.providers import Keyring, Opens
-from transcript_store._sealing.wrapped_key import (
+from transcript_store._sealing.keys import (
+    Keyring,
+    Opens,
     WrappedKey,
     conversation_of,
     decode_key_file,

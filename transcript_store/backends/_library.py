@@ -35,9 +35,8 @@ from transcript_store._library.pruning import (
     with_what_save_raised,
 )
 from transcript_store._os import filesystem
-from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.os_errors import refusals
-from transcript_store._sealing.providers import EncryptionKey, Keyring
+from transcript_store._os.filesystem import FileSystem, refusals
+from transcript_store._sealing.keys import EncryptionKey, Keyring
 from transcript_store.backends._backend import Backend, UnsupportedByBackendError, patiently
 from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
 from transcript_store.backends._keys import rotate

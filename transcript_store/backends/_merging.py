@@ -32,9 +32,8 @@ from transcript_store._conversation.writer import Writer
 from transcript_store._log.record import FORMAT, GENESIS, SUFFIX_BYTES, Mark, Position, close_line, record_head
 from transcript_store._log.scan import PIECE_BYTES
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.names import KEY, is_id
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store.backends._restoring import (
     Kept,
     RemoteState,

@@ -35,16 +35,14 @@ from transcript_store._conversation.metadata import MetadataDocument, checked_id
 from transcript_store._conversation.storage import Reader, State, Storage, StorageOptions
 from transcript_store._conversation.verify import verify_folder
 from transcript_store._conversation.writer import Writer
-from transcript_store._log.header import NotAHeader, read_header
-from transcript_store._log.image import Image
+from transcript_store._log.header import Image, NotAHeader, read_header
 from transcript_store._log.record import CHECK_MEMBER, HASH_MEMBER, Header, Mark, Position, close_line
 from transcript_store._log.scan import Read, Walk, first_line
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, refusals, storage_error
 from transcript_store._os.lock import Lock
 from transcript_store._os.names import ARCHIVE, KEY, METADATA, TRANSCRIPT, archive_name, stage_name, staged_name
-from transcript_store._os.os_errors import refusals, storage_error
 from transcript_store.backends._backend import Backend, SlotRange
 from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
 from transcript_store.backends._mirror import fill, slot_metadata

@@ -30,10 +30,9 @@ from transcript_store._log.record import RECORD_HEAD_BYTES, Mark, Position, reco
 from transcript_store._log.scan import VerifiedChunk, Walk
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, refusals
 from transcript_store._os.names import KEY, METADATA, TRANSCRIPT
-from transcript_store._os.os_errors import refusals
-from transcript_store._sealing.wrapped_key import decode_key_file
+from transcript_store._sealing.keys import decode_key_file
 from transcript_store.backends._backend import Backend, DivergedError
 from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
 from transcript_store.backends._restoring import read_at_one_moment

@@ -28,15 +28,14 @@ from transcript_store._conversation.metadata import Sealing, checked_id, documen
 from transcript_store._conversation.storage import Reader, RefreshResult, State, Storage, StorageOptions
 from transcript_store._conversation.writer import MARK_EVERY, Writer
 from transcript_store._json.times import format_time, parse_time
-from transcript_store._log.header import read_header
-from transcript_store._log.image import Image
+from transcript_store._log.header import Image, read_header
 from transcript_store._log.log import AppendResult, Prepared
 from transcript_store._log.record import Copied, Entry, Mark, Position
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import KEY
-from transcript_store._sealing.providers import Keyring
+from transcript_store._sealing.keys import Keyring
 from transcript_store.backends._backend import (
     Backend,
     BackendError,

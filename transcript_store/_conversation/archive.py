@@ -106,6 +106,7 @@ def generations(
                 found.append(_describe(number, log, is_live=False))
         except GenerationNotFoundError:
             continue  # removed just now
+        # One damaged generation must not hide the others from a listing.
         except (CorruptTranscriptError, UnsupportedVersionError) as error:
             reason = error.reason if isinstance(error, CorruptTranscriptError) else str(error)
             found.append(Generation(number=number, is_live=False, damage=reason))
@@ -154,6 +155,7 @@ def open_archived(
             replaced = layout.end_of(number, conversation, successor, {})
             if replaced is None:
                 replaced = layout.end_of(number, conversation, None, members_now())
+            # Without a keyed statement of its end, records could be cut off its end without the key (P17).
             if sealing is not None and replaced is None:
                 if archive.status(name) is None:
                     raise _not_found(folder, live, number)  # removed just now, and with it the note about its end
@@ -236,6 +238,7 @@ def plain_numbers(folder: Folder) -> list[int]:
         return []
     with folder.subfolder(ARCHIVE) as archive:
         found = ((number, _header(archive, number)) for number in _numbers_in(archive))
+        # A damaged header counts as plaintext: what cannot be proved to be sealed is reported and removed.
         return [number for number, header in found if header is None or not header.is_sealed]
 
 

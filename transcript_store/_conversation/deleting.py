@@ -79,6 +79,7 @@ def _sweep_stage(parent: Folder, stage: str, left: list[str]) -> None:
         with suppress(OSError):
             for name in left:
                 parent.remove_tree(name)
+            # The note last: while conversations are left, it tells the next process to remove them (A3).
             parent.discard(stage)
 
 
@@ -254,6 +255,7 @@ def _delete_from(parent: Folder, name: str, agreed: Callable[[], bool]) -> bool 
         except (ConversationNotFoundError, CorruptTranscriptError) as error:
             if not folder.is_at_its_path():
                 return None
+            # Other damage is no reason to keep it: a damaged conversation can be deleted.
             if isinstance(error, ConversationNotFoundError) or error.kind == "foreign":
                 raise  # it is not ours
         # A delete is not undoable, so a folder with files of others is refused as a whole.

@@ -101,6 +101,7 @@ def shred(folder: Folder, id: str) -> Shredding:
     try:
         require_conversation(folder)
     except _NOT_WHOLE:
+        # A shred must work on a damaged conversation too: the key file alone proves whose key it is.
         if conversation_in_key_file(folder) != id:
             raise
     if folder.status(KEY) is None and not is_sealed(folder, TRANSCRIPT):
@@ -111,6 +112,7 @@ def shred(folder: Folder, id: str) -> Shredding:
         try:
             read_key_file_of(folder, id)
         except ConversationShreddedError as error:
+            # A repeated shred keeps the time of the first one, and syncs again what a crash may have undone.
             at = error.shredded_at
         except (CorruptKeyFileError, UnsupportedVersionError):
             # A damaged file is destroyed too.
@@ -278,6 +280,7 @@ class Rotator:
             self._write(found, held, written)
         except Exception as error:
             failures.append(error)
+        # With too many open files the whole batch is tried again in smaller parts, so nothing of it is committed now.
         if not (len(names) > 1 and any(map(_is_too_many, failures))):
             self._commit(written)
         if failures:
@@ -305,6 +308,7 @@ class Rotator:
         if not is_id(name) and not self._by_any_name:
             raise NotSealedError(path=name, reason="its name is not the id of a conversation", hint=None)
         folder = held.enter_context(self._library.subfolder(name))
+        # A folder may be a mount point. Then the sync of the library does not reach it, and it keeps syncs of its own.
         if folder.files.handle_status(folder.handle).st_dev == self._device:
             folder.files = self._files  # one sync of the library's file system covers it
         found = _key_of(folder, name)

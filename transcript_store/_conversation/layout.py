@@ -151,6 +151,8 @@ def never_finished(path: str) -> ConversationNotFoundError:
 def _begins_like_ours(folder: Folder) -> bool:
     try:
         with folder.reading(TRANSCRIPT) as source:
+            # The first bytes alone: a damaged header is damage of ours, and must not make the folder look foreign
+            # (P13).
             return source.read(0, len(FORMAT)) == FORMAT
     except (NotOursError, FileNotFoundError):
         return False
@@ -210,6 +212,7 @@ def occupant_of(folder: Folder) -> str | None:
             return f"there is a {METADATA} of a conversation that lost its transcript, or of something else"
     if LOCK in names and (reason := in_place_of_file(folder, LOCK)) is not None:
         return f"{LOCK}: {reason}"
+    # A key file counts as a leftover only beside a metadata.json with a void mark: a create writes it after that (P13).
     others = _others(names - {METADATA, KEY} if METADATA in names else names)
     return f"the folder is not empty ({others})" if others else None
 
@@ -252,6 +255,7 @@ def absence(names: set[str], path: str) -> ConversationNotFoundError | CorruptTr
     """Why a folder with these names holds no conversation at all; None if it holds at least a part of one."""
     if {METADATA, TRANSCRIPT} & names:
         return None
+    # Not "there is nothing": the folder had a conversation, and an archive may have all of its messages.
     if {ARCHIVE, QUARANTINE} & names:
         what = "the folder holds an archive or a quarantine, but no transcript"
         return CorruptTranscriptError(path=path, kind="missing", reason=what)
@@ -395,6 +399,7 @@ def remembering(members: dict[str, Any], removed: Iterable[Header], remaining: C
     kept = {
         entry.get("generation"): entry
         for entry in ends
+        # An end that no existing generation needs is dropped, so the metadata does not grow with every delete.
         if entry.get("conversation") == members["id"] and entry.get("generation") in remaining
     }
     if kept:

@@ -239,6 +239,7 @@ class Storage(ABC):
         """
         of_header = sealing.is_genuine(header)
         if of_header is False:
+            # If the key opens no part of it, it is another key (a wrong argument), and not a change of the file.
             if self.options.keys is not None and opens(sealing.key, document.members, None) is False:
                 self.options.keys.refuse_another(sealing.key_id, self.folder.path_of(KEY))
             raise self.corrupt("not-genuine", "its first line was not written with the key", Hint.RESTORE)
@@ -259,6 +260,8 @@ class Storage(ABC):
 
     def _require_all(self, log: Log, members: dict[str, Any]) -> None:
         """Raise if something is missing that can be removed without the key: the first records, or an earlier generation."""
+        # The chain is not keyed, so a process without the key can cut records off. The header, which is keyed, counts the
+        # first ones (P17).
         if log.end.seq < log.header.begins_with:
             reason = f"it started with {many(log.header.begins_with, 'record')}, and has {log.end.seq:,}"
             raise self.corrupt("truncated", reason)
@@ -407,6 +410,8 @@ class Reader(Storage):
 
     def members_now(self) -> dict[str, Any]:
         """The members as they are on disk; those that were read, if the file cannot be trusted now."""
+        # A reader takes no lock, so it may look while the file is being restored: what it read before is still true of
+        # that time (P12).
         with suppress(CorruptMetadataError, CorruptTranscriptError, UnsupportedVersionError):
             return self.opened(read_metadata(self.folder))
         return self.members

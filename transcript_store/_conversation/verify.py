@@ -214,6 +214,8 @@ class _FolderCheck:
         if (damaged := layout.of_header(header)) is not None:
             self._find(path, *damaged, line_number=1, offset_bytes=0)
             return _Checked(records=count_whole(source.read, source.size))
+        # The mark of another generation says nothing about this file. That they differ is a finding of its own, if it
+        # is one.
         place = mark.position if mark is not None and mark.generation == header.generation else begin
         damage, end = check(source.read, source.size, begin, place)
         if damage is None:
@@ -257,6 +259,7 @@ class _FolderCheck:
         ones.
         """
         conversation = live.conversation if live else document.members["id"] if document else None
+        # Without metadata.json the header has the metadata of the time when this generation started.
         members = document.members if document else live.metadata if live else {}
         ends: dict[int, Position] = {}
         headers = {live.generation: live} if live else {}

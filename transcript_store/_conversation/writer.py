@@ -189,6 +189,8 @@ class Writer(Storage):
         """Take the writer's lock, as :meth:`Lock.take` does; False if the folder was moved away, or removed, before it was taken."""
         try:
             self.lock.take(self.options.lock_timeout_seconds)
+            # The lock is that of the folder that was opened. A delete may have moved this folder to the trash, and
+            # another conversation may be at the path now.
             if self.folder.is_at_its_path():  # also False for a folder that was removed before it was locked
                 return True
             self.lock.release()
@@ -202,6 +204,8 @@ class Writer(Storage):
         return storage_error(error, self.folder.path_of(LOCK), "take the writer's lock", can_read_only=can_read_only)
 
     def load_what_is_there(self) -> bool:
+        # A process that was killed before it synced the folder's name left one that a power cut would undo, and with it
+        # everything that is appended from now on (P1).
         sync_name(self.folder)
         if self.options.keys is not None:
             self.meet_key(self.options.keys)
@@ -269,6 +273,8 @@ class Writer(Storage):
         already, or cannot be.
         """
         self._ensure_writable()
+        # A reader of an older version would show retracted messages, so the generation has to require the feature
+        # (P20).
         if not self.log.header.can_retract:
             raise FeatureNotEnabledError(path=self.path, feature=RETRACT)
         seqs, lines, tail = self.log.last_messages(count)
@@ -289,6 +295,7 @@ class Writer(Storage):
         self._ensure_writable()
         if not self.log.header.can_retract:
             raise FeatureNotEnabledError(path=self.path, feature=RETRACT)
+        # Most turns are short: a few of the newest messages are decoded first, then four times as many.
         count = 8
         while True:
             messages = self.log.messages(count)
@@ -338,6 +345,7 @@ class Writer(Storage):
         except OSError as error:
             nothing = "Nothing of it was stored; everything before is intact"
             raise storage_error(error, self.folder.path_of(TRANSCRIPT), "append", nothing) from error
+        # The mark only saves the next load time: noting it with each append would cost two more syncs.
         if self._sync_appends and prepared.end.seq >= self._mark_due:
             self.renew_mark()
 
@@ -385,6 +393,7 @@ class Writer(Storage):
         with self._changing("replace the transcript"):
             self.log.sync()
             self.state = State.CHANGING
+            # The key file before the data that needs it: killed in between, the folder has a key that nothing uses yet.
             if sealing is not None and sealing is not self.sealing:
                 self.folder.replace_file(KEY, [sealing.key_file])
             archive.archive_live(self.folder, self.log)
@@ -601,11 +610,13 @@ class Writer(Storage):
             return  # without the key no valid mark can be written
         try:
             self._require_the_lock()
+            # Where the file is not what memory says, a mark would vouch for bytes that the file may not have.
             if not self.log.is_as_remembered():
                 return  # the next call reads it again
             self._write_document({**self.members, "updated_at": self.updated_at})
         except (OSError, ConversationLockedError, CorruptTranscriptError) as error:
             if isinstance(error, SyncFailedError):
+                # Best effort ends here: the page cache may hold what the disk refused, so nothing more is written (P6).
                 self.state, self._failure = State.POISONED, str(error.strerror)
             what = f"metadata.json could not note how far the transcript is synced ({error})"
             logger.warning("%s: %s; everything acknowledged is stored, and the next load tries again", self.path, what)
@@ -633,6 +644,8 @@ class Writer(Storage):
                 self.was_looked_at = True
                 return
             self._require_the_lock()
+            # An interrupted change may have renamed a file: the whole folder is read again. An interrupted append
+            # concerns the log alone.
             if self.state is not State.READY:
                 self._load_locked()
             else:
@@ -690,6 +703,7 @@ class Writer(Storage):
             try:
                 self._ensure_writable()
                 self.log.sync()
+            # A close must release everything. What is wrong is refused by the next load, with its place and a hint.
             except (CorruptTranscriptError, CorruptMetadataError, ConversationLockedError, NotSealedError) as error:
                 logger.warning("%s: closed without a sync: %s", self.path, error)
                 return

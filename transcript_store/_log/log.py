@@ -267,6 +267,8 @@ class Log(Messages):
     def verify(self, mark: Mark | None) -> None:
         """Verify the file. A writer recovers a torn tail, a reader skips it; any other damage raises."""
         begin, place = self.begin, self.begin if mark is None else mark.position
+        # A file that ends before its mark is read from the start: it will be refused, and the error names the first bad
+        # line.
         if self._tail_only and place.offset_bytes <= self.size_bytes():
             begin = append_before(self.read, begin, place.offset_bytes, TAIL_BYTES)
         cache = Cache(self._cache_bytes, begin)
@@ -285,6 +287,8 @@ class Log(Messages):
                 raise self.not_genuine(
                     piece.begin.seq + 1 + index, "it is not sealed, but all records of this generation must be"
                 )
+            # Only the newest lines are kept. Of the lines before them the process keeps a checksum, to recognize them
+            # when they are read again (L1).
             if piece.end.offset_bytes > stop - self._cache_bytes:
                 cache.put(CachedLines(piece.begin, bytes(piece.data), piece.end))
             else:
@@ -442,6 +446,7 @@ class Log(Messages):
                 self.files.sync_data(self.handle)
             except OSError as error:
                 raise SyncFailedError(error.errno, error.strerror) from error
+        # Only after the sync: if it fails, `end` still says what is stored, and the next call reads the file (L3).
         self.cache.put(_new(CachedLines, (self.end, data, end)))  # these bytes themselves: nothing is copied
         self.end = end
         if sync:
@@ -455,6 +460,7 @@ class Log(Messages):
             self.files.truncate(self.handle, self.end.offset_bytes)
         except OSError as error:
             raise CannotCutBackError(error.errno, error.strerror) from error
+        # The file is again what memory says, so a full disk does not end the store: the next append may succeed (P7).
         self.is_current = True
 
     def sync(self) -> None:
@@ -520,6 +526,7 @@ class Log(Messages):
                     continue  # it was stored once, so any length is accepted
                 message, extra, _ = entry
                 carried = len(message or b"") + len(extra or b"")
+                # Sealing makes four bytes of three (base64). Only a message near the limit is encoded to be measured.
                 if (carried if sealer is None else carried * 4 // 3) + _LONGEST_FRAME_BYTES >= self._max_line_bytes:
                     if sealer is None:
                         body = record_body(k + 1, at.encode(), message, extra, clock)
@@ -544,6 +551,7 @@ class Log(Messages):
         Writing an image verifies it, so all of it counts as verified.
         """
         with suppress(OSError):
+            # The old file is in the archive: an error of its close concerns nothing that was stored.
             self.close()
         self.handle, self.inode = handle, inode
         self.header, self.begin, self.cache = image.header, image.begin, image.cache
@@ -560,6 +568,7 @@ class Log(Messages):
     def is_as_remembered(self) -> bool:
         """L3: compare the file with what memory says; raises ``CorruptTranscriptError`` if it is another file."""
         try:
+            # By its name, not by our handle: the handle still leads to our file after another one was renamed over it.
             status = self.files.status(self.folder.handle, self._name)
         except FileNotFoundError:
             raise self.corrupt("replaced", "the transcript was removed", hint=Hint.SAVE_AND_RELOAD) from None
@@ -580,6 +589,7 @@ class Log(Messages):
         self._sync()
         self.files.drop_cache(self.handle)
         size = self.size_bytes()
+        # Not a torn tail: these bytes were synced, and no crash removes synced bytes (R2).
         if size < begin.offset_bytes:
             what = f"the transcript has {many(size, 'byte')}, and {acknowledged.offset_bytes:,} were stored"
             raise self.corrupt("truncated", what, hint=Hint.RELOAD)

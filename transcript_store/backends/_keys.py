@@ -92,6 +92,7 @@ class KeyCell:
                 # Our own bytes: the answer of an earlier attempt was lost, and nothing has to be repeated.
                 if found == data:
                     return True
+                # Another process replaced it first. Its value counts, and ours was never stored.
                 if found != known:
                     return False
             if wait is not None:

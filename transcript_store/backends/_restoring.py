@@ -314,6 +314,7 @@ def _put_key(files: FileSystem, path: str, key: bytes) -> None:
     writer = Writer(files, path, StorageOptions(max_line_bytes=0))
     with writer.let_go_at_the_end(), refusals(path, "restore its key", _IS_WHOLE):
         writer.load()
+        # Looked up again under the lock: a key that came meanwhile is the one that the folder is used with.
         if writer.folder.status(KEY) is None:
             writer.folder.replace_file(KEY, [key])
 

@@ -385,6 +385,7 @@ class BackendWriter(MirroredLog, Writer):
                     raise
             self.was_looked_at = False  # so that it is claimed again
             self.begin_call()
+            # The other writer's records came between: the caller's condition has to hold for what is there now.
             if self._required_head is not None:
                 self.require_head(self._required_head)
 
@@ -408,6 +409,7 @@ class BackendWriter(MirroredLog, Writer):
             checked = _checked(sealing, header.metadata, mark)
             return encoded(state, "generation", self._at(state), lines=lines, end=image.end, **checked, **more)
 
+        # The first slot is create and claim in one, so no conversation ever exists without a claim.
         if self.slots.state.slot == 0:
             self._claim_new(lambda state, token: make(state, token=token, holder=self._holder))
         else:

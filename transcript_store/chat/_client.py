@@ -406,6 +406,7 @@ class ResumableChatClient:
         if len(by_name) != len(tools):
             raise ValueError("two tools have the same name")
         self._facts.set(tools=[tool.describe() for tool in tools])
+        # Only after they are on record: a process that resumes knows which tools are missing.
         self._tools = by_name
 
     @property
@@ -515,6 +516,7 @@ class ResumableChatClient:
         for place, call in enumerate(calls):
             yield ToolCallStarted(id=call.id, name=call.name, arguments=call.arguments)
             tool = self._tools.get(call.name)
+            # A call of an unknown tool gets a result too: a provider refuses a request in which a call has none.
             text, is_error = tool.run(call.arguments) if tool else (f"there is no tool named {call.name!r}", True)
             result = self._wire.result(call, text, is_error=is_error)
             if self._wire.results_are_messages:

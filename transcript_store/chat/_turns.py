@@ -60,6 +60,8 @@ class Turns:
             self.end_stream()
         turn = _CurrentTurn(client, threading.current_thread(), os.getpid())
         try:
+            # One step of the interpreter, so that of two threads only one holds the turn; a lock could stay held after
+            # an interruption.
             if self._held.setdefault(None, turn) is not turn:
                 raise RuntimeError(_UNDER_WAY)
             yield

@@ -108,6 +108,7 @@ class Stamps:
 
     def _is_as_it_was(self, said: list[Any], format: str | None, *, takes_empty: bool) -> bool:
         transcript, its_id, its_format, *_ = said
+        # A session without messages has no conversation yet. With `empty` it gets one, so it is read again.
         if transcript is None and takes_empty:
             return False
         return self._transcript(its_id) == transcript and format in (None, its_format)
@@ -165,6 +166,8 @@ class Stamps:
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.write(orjson.dumps(document))
+                # Not synced: after a power cut the stamps may be gone or unreadable, and then the sources are read
+                # again.
                 os.rename(temporary, self._path)
             except OSError:
                 os.unlink(temporary)

@@ -72,6 +72,8 @@ def writers_in(library: Folder, ids: list[str]) -> Iterator[ConversationWriter]:
             with library.subfolder(its_id) as folder, folder.reading(LOCK) as source:
                 pid, at_host, since = _name_in(bytes(source.read(0, min(source.size, 4096))))
                 file = identity(source.status)
+            # Without a table of locks the name in the file is all there is. It may be that of a process that has ended,
+            # so it must be alive.
             if locked is None:
                 is_held = pid is not None and at_host == host and is_alive(pid)
             else:
@@ -274,6 +276,8 @@ class Folders:
                 raise self.not_found(name) from None
             with folder:
                 done = shred(folder, id or id_in_folder(folder))
+                # The key is destroyed, and that must be reported: a note that cannot be written changes nothing about
+                # it.
                 with suppress(StorageError, OSError), Folder.open(self.files, self.path) as parent:
                     note_deletion(parent, name, folder)  # until it is deleted, its folder keeps an import away, too
                 return done
@@ -326,6 +330,7 @@ def fork(source: Reader, into: Folders, through_seq: int | None, named: tuple[Fo
         # A fork must not have a record that a power loss takes from the original.
         source.sync_before_copy()
         source_id, log = source.members["id"], source.log
+        # The plaintext of a sealed conversation is never written to a library without a key (P17).
         if log.sealer_to_write() is not None and into.keys is None:
             reason = "the original is sealed, and the library that it is to be forked into has no key"
             raise KeyNeededError(path=into.path, reason=reason)

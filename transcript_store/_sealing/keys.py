@@ -227,6 +227,7 @@ class Keyring:
             if _id_of(provider, path) == key_id:
                 try:
                     return _unwrapped_by(provider, key_id, wrapped, path), provider
+                # Two providers may have one id. The first failure is raised only if none of them unwraps it.
                 except (WrongKeyError, KeyProviderError) as error:
                     failure = failure or error
         reason = f"it is wrapped with key {key_id!r:.80}, which was not given"
@@ -255,6 +256,7 @@ def keyring_of(encryption_key: Any, retired_keys: Any) -> Keyring | None:
 
 def _provider_of(key: Any) -> KeyProvider:
     is_provider = all(hasattr(type(key), name) or hasattr(key, name) for name in ("id", "wrap", "unwrap"))
+    # A class has the methods too, but is not a provider; RawKey refuses it with the right error.
     return key if is_provider and not isinstance(key, type) else RawKey(key)
 
 
@@ -291,6 +293,7 @@ def _asked(call: Callable[[], _T], doing: str, path: str, key_id: str) -> _T:
         return call()
     except _OF_THE_CALLER:
         raise
+    # Also what is no Exception: a provider is the caller's code, and its error text may hold the data key.
     except BaseException as error:
         reason = f"it was called to {doing}, and raised {type(error).__name__}"
         raise KeyProviderError(path=path, key_id=key_id, reason=reason) from error
@@ -323,6 +326,7 @@ def read_key_file(path: filesystem.AnyPath, *, file_system: FileSystem | None = 
             raise InvalidKeyError(reason=f"{shown}: there is no such key file", length_bytes=None) from None
         except NotOursError as error:
             raise InvalidKeyError(reason=f"{shown}: {error.reason}", length_bytes=None) from None
+    # Before the content is judged: a key that others can read is refused even if it is a valid one.
     if mode & 0o077:
         reason = f"{shown}: others than its owner may read this key (mode {mode & 0o777:03o})"
         raise InvalidKeyError(reason=reason, length_bytes=None, hint=Hint.PROTECT_THE_KEY)

@@ -84,6 +84,7 @@ def compare(there: RemoteState, incoming: RemoteState, path: str) -> Comparison:
     """
     live, theirs = there.state.generation, incoming.state.generation
     number = min(live, theirs)
+    # The older of the two live generations decides: the newer history has it in its archive, or states where it ended.
     if number not in there.transcripts:
         end = _stated_end(there, number, path)
         if end == layout.End(incoming.state.end.seq, incoming.state.end.head.decode()):
@@ -393,6 +394,7 @@ def _grow(files: FileSystem, path: str, incoming: RemoteState, mirrors: bool) ->
     )  # no key is needed: sealed records are copied unchanged
     with writer.let_go_at_the_end():
         writer.load()
+        # Compared again under the lock: its writer may have appended since the look without one.
         there = standing_of_folder(writer)
         with refusals(path, _DOING, "It is unchanged"):
             found = compare(there, incoming, path)
@@ -448,6 +450,7 @@ def joined_members(ours: dict[str, Any], theirs: dict[str, Any], further: dict[s
     earlier, later = sorted((ours, theirs), key=lambda members: (str(members["updated_at"]), orjson.dumps(members)))
     labels = {**(earlier.get("labels") or {}), **(later.get("labels") or {})}
     found = {**further, **{name: later[name] for name in _OF_THE_LATER if name in later}}
+    # In an order that does not depend on which copy came first, so that two merges give the same bytes.
     order = [*(further.get("labels") or {}), *sorted(labels)]
     return {**found, "labels": {name: labels[name] for name in order}, "updated_at": later["updated_at"]}
 

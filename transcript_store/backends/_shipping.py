@@ -138,6 +138,7 @@ class Shipper:
             with suppress(TranscriptStoreError):
                 self._reader.refresh()  # for the rest: the next call reports what is wrong there
             report = self._report()
+        # Otherwise the folder has to look changed: what was appended during the send is sent in the next round.
         if not report.left_records:
             self._sent_looks = looks
         return report
@@ -156,6 +157,8 @@ class Shipper:
         try:
             slots = self._slots
             if slots is not None and slots.is_held:
+                # A release is a courtesy. All that was sent is stored, and the next writer only waits for the idle
+                # time.
                 with suppress(TranscriptStoreError), slots.trying_once():
                     slots.write(lambda state: encoded(state, "release", self._at(state)), _DOING)
                     keep_summary(slots, self._reader.files, self._reader.path, slots.state.at)
@@ -325,12 +328,14 @@ class Shipper:
 
     def _send_metadata(self) -> None:
         state, check = self._claimed.state, self._check
+        # Metadata of a later generation belongs behind that generation, which is sent first.
         if state.generation != self._members["generation"]:
             return
         is_same = _dumped(state.members) == _dumped(self._members)
         if check is None:
             if not is_same:
                 self._write("metadata", metadata=self._members)
+        # The keyed check covers the mark. It can only be sent when the copy ends exactly there.
         elif Mark(state.generation, state.end) == self._mark and not (
             is_same and state.checked is not None and state.checked[1] == check
         ):
@@ -362,6 +367,7 @@ class Shipper:
             if not (self._take_over or self._claimed.is_ours or (claim and claim.holder.get(SHIPS) is True)):
                 require_no_active_writer(state, self._files.now_us(), self._claimed.path)
             self._take_note()
+            # Between the look and the claim another session may have written: what was compared no longer holds.
             if self._expected != self._position or state.is_deleted:
                 raise _MovedError
 

@@ -119,6 +119,7 @@ def read_state(path: str) -> KeepState | None:
         if found.pop("version") != _VERSION:
             return None
         known = {one.name for one in fields(KeepState)}
+        # Unknown members are left out: a later version of the same format may have added some.
         members = {name: value for name, value in found.items() if name in known}
         members["programs"] = {name: KeptProgram(**one) for name, one in members["programs"].items()}
         return KeepState(**members)
@@ -147,6 +148,7 @@ def replace_file(path: str, data: bytes) -> None:
     with temporary(folder, f"{name}.") as (file, new):
         file.write(data)
         file.flush()
+        # Not synced: a state that a power cut takes is only a report, and the next import finds the same sessions (N1).
         os.rename(new, path)
 
 
@@ -407,6 +409,7 @@ class Keeper:
                 for report in self._reports([*left.values()], cache=cache, jobs=jobs):
                     source = report.source.partition("!")[0]
                     self._note(report, left.get(source) or left.get(report.source))
+                # Only after the reports are read to their end: what was not reported is due again (N1).
                 self._follower.imported(left.values())
                 break
             except (TranscriptStoreError, OSError) as error:
@@ -487,6 +490,7 @@ class Keeper:
 
     def _have_problem(self, doing: str, reason: str) -> None:
         known = self.state.problem
+        # Said once, and not with each attempt (N2).
         if known is None or (known["doing"], known["reason"]) != (doing, reason):
             self.state.problem = {"doing": doing, "reason": reason, "since": now()}
             self._tell("problem", f"cannot {doing}: {reason}; will retry", doing=doing, reason=reason)
@@ -531,6 +535,7 @@ class Keeper:
                     sent += report.sent_records
         except TranscriptStoreError as error:
             failed[""] = error.problem
+        # The same failures as the last time were said already (N2).
         if failed != ship.get("failed") and failed:
             reason = next(iter(failed.values()))
             self._tell("problem", f"cannot ship: {reason}; will retry", doing="ship", reason=reason)

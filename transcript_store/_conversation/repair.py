@@ -180,6 +180,7 @@ class DamagedConversation:
             raise UnsupportedVersionError(path=self.folder.path_of(METADATA), reason=document.reason)
         if isinstance(document, MetadataDocument):
             members = document.members
+            # A later header counts more: a replace committed, and was interrupted before it wrote metadata.json.
             if header is None or (header.conversation == members["id"] and header.generation <= members["generation"]):
                 return members, "metadata.json"
         elif accepts_edits and isinstance(self.data, bytes) and (edited := _edited_members(self.data)):
@@ -192,6 +193,7 @@ class DamagedConversation:
                 line = bytes(first_line(source.read, source.size)).partition(b"\n")[0]
             if edited := _edited_members(line):
                 return edited, "header"
+        # The newest first: its metadata is the last that is known.
         for number in sorted(self.archived, reverse=True):
             if (archived := self.header_of(path_in_archive(number))) is not None:
                 return archived.metadata, "archive"
@@ -351,6 +353,7 @@ def repair(
             return _RepairJob(folder, mode).proposal
         with locked(folder):
             _settle(folder)
+            # Read again under the lock: the proposal of a dry run may be out of date.
             work = _RepairJob(folder, mode)
             if not work.proposal.findings:
                 return work.proposal
@@ -385,6 +388,8 @@ class _RepairJob(DamagedConversation):
         self._mode = mode
         self._verification = verify_folder(folder)
         for finding in self._verification.findings:
+            # A later version may have records of another form: a repair would take them for damage and leave them out
+            # (P20).
             if finding.kind == "version":
                 raise UnsupportedVersionError(path=finding.path, reason=finding.reason)
         super().__init__(folder, accepts_edits=mode == "accept-edits")

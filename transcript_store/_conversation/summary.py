@@ -196,6 +196,7 @@ def _read(
     if last is None and begin < size - scan.LONGEST_TAIL_BYTES:
         problems.append(f"{TRANSCRIPT}: no whole record ends in its last {scan.LONGEST_TAIL_BYTES:,} bytes")
     whole_to = begin if last is None else last.end
+    # The mark was synced with everything before it, so a shorter whole part is damage, and no torn tail (R2).
     if mark is not None and whole_to < mark.position.offset_bytes:
         problems.append(f"{TRANSCRIPT}: the last stored record is missing, or not whole")
     labels, generation = members.get("labels"), members.get("generation")

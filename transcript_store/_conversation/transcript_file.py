@@ -167,6 +167,7 @@ class TranscriptFile:
         walk.to_the_end()
         at = walk.stopped.offset_bytes
         while rest := self._read(at, min(PIECE_BYTES, self.size_bytes - at)):
+            # A line feed ends a line, so what does not verify before it will not be completed by its writer.
             if b"\n" in rest:
                 return True
             at += len(rest)

@@ -300,6 +300,7 @@ class BackupFile:
                 raise KeyNeededError(path=self.name, reason="the backup is sealed, and no key was given")
             wrapped = base64.b64decode(str(members["wrapped"]))
             self._data_key = DataKey(self._keys.unwrap(str(members["key_id"]), wrapped, self.name), self._file_id)
+        # Otherwise a run that was given a key would append plaintext (P17).
         elif self._keys is not None and self._writes:
             raise NotSealedError(path=self.name, reason="a key was given, and the backup there is not sealed")
 
@@ -372,6 +373,7 @@ class BackupFile:
         life = lives[-1]
         if kind == "metadata":
             life.folder = _folder_name(members.get("folder"))
+            # The metadata closes what was added: lines of a killed run after it do not count until the next one.
             life.document, life.ends = content, {each: lines.end for each, lines in life.lines.items()}
         elif kind == "key":
             life.key = content
@@ -558,6 +560,7 @@ class BackupFile:
         self._put(b'%b,"hash":"%b"}\n%b' % (line, found, stored))
         after, self._size = self._size, begin
         self._apply(dict(members), content)
+        # Only after the frame was written and understood: a refused write leaves the file as it was remembered.
         self._hash, self._frames, self._size = found, number, after
 
     def finish(self) -> None:

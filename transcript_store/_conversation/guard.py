@@ -362,6 +362,6 @@ class _EndOfCall:
         pass
 
     def __exit__(self, *_: object) -> None:
-        # A child that was forked within the call must not end it: lock and handles are its parent's (P11).
+        # In a child that was forked within the call the handles are closed, and their numbers may be other files' by now.
         if self._guard.storage is not None and not self._guard.is_inherited:
             self._guard.storage.end_call()

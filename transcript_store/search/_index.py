@@ -193,6 +193,7 @@ class SearchIndex:
                 if time.monotonic() > patience:
                     raise
                 continue  # SQLite has waited for the other writer; its work need not be repeated
+            # Only where the caller waits: a rebuild takes as long as the first build.
             if limit is None and with_texts and self._is_mostly_dead():
                 self._start_again()
                 continue
@@ -250,6 +251,7 @@ class SearchIndex:
         for attempt in range(3):
             try:
                 return work()
+            # A mistake in our own statement: a new index would meet it again.
             except sqlite3.ProgrammingError:
                 raise
             except MemoryError as error:  # SQLite's too
@@ -259,6 +261,8 @@ class SearchIndex:
                 if attempt == 2:
                     number = errno.ENOSPC if is_full(error) else errno.EIO
                     raise index_error(OSError(number, str(error)), self._library, "keep an index") from error
+                # Locked for longer than SQLite waits, or damaged twice: the file is left to the others, and a private
+                # index answers.
                 if attempt or is_busy(error):
                     self._path = None
                 with suppress(StorageError):

@@ -243,6 +243,7 @@ def _uses(pid: int, program: Program, folder: str) -> bool:
     except OSError:
         return False  # it ended just now
     environ = dict(pair.split("=", 1) for pair in (os.fsdecode(part) for part in raw.split(b"\0")) if "=" in pair)
+    # Its folder cannot be known, so it counts: a change under a running program could be overwritten by it.
     if not environ.get("HOME"):
         return True
     mine = os.path.realpath(folder)

@@ -352,6 +352,7 @@ def _move_lines(steps: list[Step], program: str, path: str, to: str, data: bytes
     elif os.path.lexists(to):
         raise SessionChangeError(path=to, reason=f"is in the way of {path}; nothing was changed")
     else:
+        # The new file before the old one goes: killed in between, the journal undoes both (J1).
         steps += [FileChange(to, new, None), FileChange(path, None, seen)]
 
 
@@ -452,6 +453,7 @@ def _gemini_cli(_program: Program, folder: str, moved: MovedFolder) -> _Planned:
     for path, name in list(renamed.items()):
         if (new := moved.new_path(path)) is not None:
             del renamed[path]
+            # A name that the new folder has already stays: its own sessions are found by it.
             renamed.setdefault(new, name)
     if renamed != (projects or {}):
         planned.steps.append(document_change(registry, {**found_settings, "projects": renamed}))

@@ -450,7 +450,7 @@ def joined_members(ours: dict[str, Any], theirs: dict[str, Any], further: dict[s
     earlier, later = sorted((ours, theirs), key=lambda members: (str(members["updated_at"]), orjson.dumps(members)))
     labels = {**(earlier.get("labels") or {}), **(later.get("labels") or {})}
     found = {**further, **{name: later[name] for name in _OF_THE_LATER if name in later}}
-    # In an order that does not depend on which copy came first, so that two merges give the same bytes.
+    # In the order of the history that got further, so that a merge which adds nothing changes no byte of its metadata.
     order = [*(further.get("labels") or {}), *sorted(labels)]
     return {**found, "labels": {name: labels[name] for name in order}, "updated_at": later["updated_at"]}
 

@@ -12,7 +12,6 @@ Every change of a whole conversation (a new generation, the metadata, the archiv
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -23,7 +22,7 @@ from transcript_store._conversation.arguments import ends_of
 from transcript_store._conversation.layout import FILE_IN_PLACE, header_of, occupant, occupant_of, sync_name
 from transcript_store._conversation.metadata import GONE, SEALS, Sealing, encode_document, require_to_fit, with_gone
 from transcript_store._conversation.storage import State, Storage, StorageOptions
-from transcript_store._json.parts import begins_turn, call_ids, result_ids
+from transcript_store._json.parts import begins_turn, calls_left_open
 from transcript_store._json.times import format_time
 from transcript_store._log.header import Image, begins_at
 from transcript_store._log.log import AppendResult, CannotCutBackError, Prepared, purge_quarantine
@@ -280,7 +279,7 @@ class Writer(Storage):
         seqs, lines, tail = self.log.last_messages(count)
         if len(seqs) < count:
             raise ValueError(f"{many(count, 'message')} cannot be retracted: there are {len(seqs)}")
-        if open_calls := self._calls_left_open(lines):
+        if open_calls := calls_left_open(self.log.messages_in(lines)):
             what = f"the result of {many(len(open_calls), 'call')} is retracted, but the call stays"
             logger.warning("%s: %s: retract_turn() keeps them together", self.path, what)
         self._require_seals(1)
@@ -295,7 +294,6 @@ class Writer(Storage):
         self._ensure_writable()
         if not self.log.header.can_retract:
             raise FeatureNotEnabledError(path=self.path, feature=RETRACT)
-        # Most turns are short: a few of the newest messages are decoded first, then four times as many.
         count = 8
         while True:
             messages = self.log.messages(count)
@@ -305,14 +303,6 @@ class Writer(Storage):
             if len(messages) < count:
                 raise ValueError("there is no turn to retract: no message is a prompt of the user")
             count *= 4
-
-    def _calls_left_open(self, lines: Iterable[bytes | bytearray]) -> set[str]:
-        """The calls that stay without a result if the messages in these lines are retracted."""
-        results, made = Counter[str](), Counter[str]()
-        for message in self.log.messages_in(lines):
-            made.update(call_ids(message))
-            results.update(result_ids(message))
-        return set(results - made)
 
     def prepare(self, entries: Sequence[Entry]) -> Prepared:
         """The first half of an append, for a group: everything but the write."""

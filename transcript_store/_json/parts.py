@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -230,6 +231,15 @@ def result_ids(message: dict[str, Any]) -> Iterator[str]:
         elif type(kind) is str and kind.endswith("_output") and "call_id" in block:
             yield str(block["call_id"])
         yield from _named(block, _RESULTS)
+
+
+def calls_left_open(messages: Iterable[dict[str, Any]]) -> set[str]:
+    """The calls that stay without a result if these messages are retracted."""
+    results, made = Counter[str](), Counter[str]()
+    for message in messages:
+        made.update(call_ids(message))
+        results.update(result_ids(message))
+    return set(results - made)
 
 
 def _named(block: Mapping[str, Any], names: Iterable[str]) -> Iterator[str]:

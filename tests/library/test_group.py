@@ -1,4 +1,4 @@
-"""Conversations created together (A1 to A4 of ``staging.py``): all the others are there whatever becomes of one."""
+"""Conversations created together (A1 to A4 of ``group.py``): all the others are there whatever becomes of one."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from transcript_store.hints import Hint
 # * A delete renames the folder to a trash name. From then on the conversation is deleted; its files are removed afterwards.
 # * A create holds a creation note, ``.new-<id>``, whose lock is free when its process is dead. The folder of that id is
 #   then removed if it holds only part of a conversation.
-# * A staging area (``staging.py``) has a staging note, ``.stage-<32 hex>``. When its process is dead, its contents are
+# * A staging area (``_library/group``) has a staging note, ``.stage-<32 hex>``. When its process is dead, its contents are
 #   removed. Names already given are synced first: no other process can know that they are not durable.
 #
 # All of it is best effort, except the rename: the guarantees hold without it, and leftovers only take up space.

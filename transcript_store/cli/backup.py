@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.filters import add_filters, filters_of, say_ignored
 from transcript_store.cli._shared.health import StatusFile, add_status_file
-from transcript_store.cli._shared.hints import error_sentence as error_sentence  # noqa: PLC0414 (`restore` uses it too)
+from transcript_store.cli._shared.hints import error_sentence
 from transcript_store.cli._shared.keys import CommandKeys, add_keys, command_keys
 from transcript_store.cli._shared.names import (
     backend_at,

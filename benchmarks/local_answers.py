@@ -18,8 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from transcript_store.cli.chat.local import MODELS
-from transcript_store.cli.chat.local.server import LocalServer
-from transcript_store.cli.chat.local.weights import fetched
+from transcript_store.cli.chat.local.server import LocalServer, fetched
 
 QUESTIONS = (
     "What is the capital of France?",

@@ -31,9 +31,8 @@ from benchmarks.timing import size as told_size
 from transcript_store import ConversationLibrary
 from transcript_store.search import Order, SearchIndex
 from transcript_store.search._answers import ORDERS, listed, page_of
-from transcript_store.search._catalogue import find_changes
+from transcript_store.search._catalogue import FolderIndexSource, find_changes
 from transcript_store.search._database import Database
-from transcript_store.search._index_source import FolderIndexSource
 from transcript_store.search._query import functions
 
 

@@ -17,9 +17,8 @@ import pytest
 
 from tests.kit.cases import for_each
 from tests.kit.scratch import scratch_directory
-from transcript_store import ConversationStore, Diagnosis, StorageError, doctor
-from transcript_store._doctor import probes
-from transcript_store._doctor.probes import Mount, file_system, mount_of
+from transcript_store import ConversationStore, Diagnosis, StorageError, _doctor, doctor
+from transcript_store._doctor import Mount, file_system, mount_of
 from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.cli import main
 
@@ -171,7 +170,7 @@ def test_the_nearest_mount_is_the_one_that_counts(quick: Path, monkeypatch: pyte
     )
     (quick / "mountinfo").write_text("\n".join(lines) + "\n")
     (quick / "my disk").mkdir()
-    monkeypatch.setattr(probes, "_MOUNTINFO", str(quick / "mountinfo"))
+    monkeypatch.setattr(_doctor, "_MOUNTINFO", str(quick / "mountinfo"))
     found = mount_of(str(quick / "my disk/chats"))
     assert found is not None
     assert (found.kind, found.source, found.options) == ("xfs", "/dev/my disk", ("ro", "nosuid", "rw", "noquota"))

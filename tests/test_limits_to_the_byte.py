@@ -22,7 +22,7 @@ from transcript_store import (
     verify,
 )
 from transcript_store._conversation import metadata
-from transcript_store._log import damage, image, lines, log, repair_plan, resync, scan
+from transcript_store._log import damage, header, lines, log, repair_plan, resync, scan
 from transcript_store._log.record import GENESIS, HASH_MEMBER, Position, chain_hash
 
 SAID = [{"role": "user", "content": f"message {n}"} for n in range(9)]
@@ -141,7 +141,7 @@ def test_whatever_is_read_at_a_time_everything_is_read(
     scratch: Path, piece_bytes: int, cache_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """L1: what is in memory and what is on the disk make one transcript, from its beginning and from its end on."""
-    for module in (scan, image, lines, resync, scan):
+    for module in (scan, header, lines, resync):
         monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
     monkeypatch.setattr(log, "TAIL_BYTES", 300)
     library = ConversationLibrary(scratch)

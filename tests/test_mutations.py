@@ -42,8 +42,8 @@ from transcript_store import (
 from transcript_store._conversation import metadata
 from transcript_store._snapshots import snapshot as snapshots
 from transcript_store._snapshots import stored as _snapshot_files
-from transcript_store._snapshots.encryption import Key
 from transcript_store._snapshots.file_store import SnapshotFiles
+from transcript_store._snapshots.stored import Key
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

@@ -40,7 +40,7 @@ from transcript_store import (
 )
 from transcript_store._json import verbatim
 from transcript_store._json.verbatim import NotJSONError
-from transcript_store._snapshots.protocol import read_summary
+from transcript_store._snapshots.snapshot import read_summary
 from transcript_store.testing import SimulatedFileSystem
 from transcript_store.testing.strategies import json_values
 

@@ -43,7 +43,7 @@ from transcript_store._log.record import Gap, Record
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import new_id
-from transcript_store._sealing.providers import EncryptionKey, keyring_of
+from transcript_store._sealing.keys import EncryptionKey, keyring_of
 from transcript_store.display import title_in
 from transcript_store.errors import (
     ConversationExistsError,

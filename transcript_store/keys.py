@@ -9,7 +9,6 @@
     assert len(key) == 32
 """
 
-from transcript_store._sealing.key_file import read_key_file, write_key_file
-from transcript_store._sealing.providers import KeyProvider
+from transcript_store._sealing.keys import KeyProvider, read_key_file, write_key_file
 
 __all__ = ["KeyProvider", "read_key_file", "write_key_file"]

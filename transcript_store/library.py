@@ -36,7 +36,7 @@ from transcript_store._library.pruning import PrunedItem, Pruner, Pruning, requi
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import is_id, new_id
-from transcript_store._sealing.providers import EncryptionKey, Keyring, keyring_of
+from transcript_store._sealing.keys import EncryptionKey, Keyring, keyring_of
 from transcript_store.conversation import (
     ConversationStore,
     Durability,
@@ -51,7 +51,7 @@ from transcript_store.errors import ConversationNotFoundError, InvalidIdError, S
 
 if TYPE_CHECKING:
     from transcript_store._conversation.verify import Verification
-    from transcript_store._snapshots.protocol import SnapshotStore
+    from transcript_store._snapshots.snapshot import SnapshotStore
 
 __all__ = [
     "ConversationGroup",

@@ -7,14 +7,13 @@ what reading JSON would change silently. ``parts_of`` never fails. An ``EncodedM
 
 from transcript_store._conversation.metadata import family as provider_family
 from transcript_store._conversation.summary import UsageCount
-from transcript_store._json.parts import PROMPT_ROLES, Part, as_text, document_in, parts_of, role_of
+from transcript_store._json.parts import PROMPT_ROLES, Part, as_text, document_in, left_of, parts_of, role_of, typed_of
 from transcript_store._json.pydantic_ai import in_claude_form as pydantic_ai_in_claude_form
 from transcript_store._json.replies import ReplyMessages, Tokens, cost_in, from_reply, tokens_in
 from transcript_store._json.strict import EncodedMessage
 from transcript_store._json.strict import decode as decode_message
 from transcript_store._json.strict import encode as encode_message
 from transcript_store._json.strict import parse as parse_message
-from transcript_store._json.turns import left_of, typed_of
 
 __all__ = [
     "PROMPT_ROLES",

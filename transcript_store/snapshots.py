@@ -13,11 +13,16 @@
         restore_snapshot(FileStore("snapshots").load(snapshot.id), another)
 """
 
-from transcript_store._snapshots.converting import restore_snapshot, snapshot_of
-from transcript_store._snapshots.encryption import generate_encryption_key
 from transcript_store._snapshots.file_store import FileStore
-from transcript_store._snapshots.protocol import MemorySnapshotStore, SnapshotStore, SnapshotSummary
-from transcript_store._snapshots.snapshot import Snapshot, validate_snapshot_id
+from transcript_store._snapshots.history import restore_snapshot, snapshot_of
+from transcript_store._snapshots.snapshot import (
+    MemorySnapshotStore,
+    Snapshot,
+    SnapshotStore,
+    SnapshotSummary,
+    validate_snapshot_id,
+)
+from transcript_store._snapshots.stored import generate_encryption_key
 from transcript_store._snapshots.tools import ToolSnapshot
 
 __all__ = [

@@ -23,8 +23,7 @@ from transcript_store import (
     SnapshotStore,
     TranscriptStoreError,
 )
-from transcript_store._snapshots.encryption import Key, StoreKeys, is_text
-from transcript_store._snapshots.stored import is_mark
+from transcript_store._snapshots.stored import Key, StoreKeys, is_mark, is_text
 from transcript_store.backends import BackendError, BackendSnapshotStore
 from transcript_store.testing import BackendRequest, SimulatedBackend, SimulatedFileSystem
 

@@ -22,8 +22,8 @@ from tests.kit.messages import user_message
 from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store.backends import Restored, backup_library, restore_library
 from transcript_store.backends import _merging as merging
-from transcript_store.backends._from_folders import standing_in
 from transcript_store.backends._merging import merge_history
+from transcript_store.backends._restoring import standing_in
 from transcript_store.testing import FileSystemCall, SimulatedBackend, SimulatedFileSystem, SimulatedStop
 
 Disk = SimulatedFileSystem

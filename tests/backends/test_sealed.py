@@ -33,7 +33,7 @@ from transcript_store import (
 )
 from transcript_store._conversation.metadata import Sealing
 from transcript_store._log.record import GENESIS, close_line
-from transcript_store._sealing.wrapped_key import decode_key_file
+from transcript_store._sealing.keys import decode_key_file
 from transcript_store.backends import (
     BackendConversation,
     BackendError,

@@ -10,8 +10,7 @@ import pytest
 from tests.backends import snapshot_stories as stories
 from tests.backends.schedules import LossError, every
 from tests.backends.snapshot_schedules import commute
-from transcript_store._snapshots.encryption import StoreKeys
-from transcript_store._snapshots.stored import StoredFiles
+from transcript_store._snapshots.stored import StoredFiles, StoreKeys
 from transcript_store.backends import ListedValue, _snapshots
 from transcript_store.backends._snapshots import ValueFiles
 from transcript_store.testing import SimulatedBackend, SimulatedObjectStore

@@ -16,8 +16,7 @@ from tests.backends.servers import seaweedfs
 from tests.kit.postgres import PostgresServer
 from tests.snapshots.helpers import BOTH, IMAGE, IMAGE_NAME, KEY, OTHER_KEY, snapshot
 from transcript_store import DecryptionError, FileStore, Snapshot, SnapshotNotFoundError
-from transcript_store._snapshots.encryption import is_text
-from transcript_store._snapshots.stored import is_mark
+from transcript_store._snapshots.stored import is_mark, is_text
 from transcript_store.backends import (
     BackendError,
     BackendSnapshotStore,

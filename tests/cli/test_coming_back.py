@@ -89,7 +89,7 @@ def test_delete_says_what_it_is_about(cli: Cli, home: Path, monkeypatch: pytest.
     assert cli("delete", "last", "--json").code == 2
     assert len(ConversationLibrary(home / "chats").list()) == 1
     monkeypatch.setattr("transcript_store.cli._shared.terminal.is_at_a_terminal", lambda: True)
-    monkeypatch.setattr("transcript_store.cli.delete.is_at_a_terminal", lambda: True)
+    monkeypatch.setattr("transcript_store.cli.manage.is_at_a_terminal", lambda: True)
     for answer, is_left in (("n", 1), ("", 1), ("y", 0)):
         monkeypatch.setattr("builtins.input", lambda answer=answer: answer)
         code, out, _ = cli("delete", "last")

@@ -18,9 +18,9 @@ import pytest
 
 from tests.cli.helpers import Cli
 from transcript_store import ConversationStore, verify
-from transcript_store.cli.demo import command as _demo_trial
-from transcript_store.cli.demo.agent import appended_behind, work
-from transcript_store.cli.demo.command import AGENT, DemoFailedError, Trial, TrialCounts
+from transcript_store.cli import demo
+from transcript_store.cli._demo_agent import appended_behind, work
+from transcript_store.cli.demo import AGENT, DemoFailedError, Trial, TrialCounts
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_interrupted(cli: Cli, temporary: Path, monkeypatch: pytest.MonkeyPatch)
 
 SAYS_ONLY = """
 import sys, time
-from transcript_store.cli.demo.agent import appended_behind
+from transcript_store.cli._demo_agent import appended_behind
 number = 0
 print("continues after 0", flush=True)
 while True:
@@ -91,7 +91,7 @@ while True:
 """
 WITH_A_STORE_THAT = """
 import os, sys, time
-from transcript_store.cli.demo.agent import ConversationStore, work
+from transcript_store.cli._demo_agent import ConversationStore, work
 {lie}
 def say(line):
     {meanwhile}
@@ -160,7 +160,7 @@ def test_an_agent_that_loses(tmp_path: Path, script: str) -> None:
 )
 def test_agents_that_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, problem: str) -> None:
     """Damage, an agent that ends, one that acknowledges nonsense and one that hangs each end the trial with their reason."""
-    monkeypatch.setattr(_demo_trial, "PATIENCE_SECONDS", 0.5 if script == SILENT else 60)
+    monkeypatch.setattr(demo, "PATIENCE_SECONDS", 0.5 if script == SILENT else 60)
     tally = tried(tmp_path / "c", script)
     assert tally.problem is not None
     assert problem in tally.problem
@@ -175,7 +175,7 @@ def test_nothing_tried_is_a_failure(tmp_path: Path) -> None:
 def test_a_failure_is_said(cli: Cli, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A demo that finds a loss is exit code 1, says what, and leaves the conversation to be looked at."""
     agent = (sys.executable, "-c", SKIPS_ONE)
-    monkeypatch.setattr(_demo_trial, "Trial", functools.partial(Trial, agent=agent))
+    monkeypatch.setattr(demo, "Trial", functools.partial(Trial, agent=agent))
     code, out, err = cli("demo", "--rounds", "20", "--seed", "1")
     assert code == 1
     assert err.startswith("transcript-store: the demo failed: only the first ")

@@ -28,7 +28,7 @@ from tests.cli.helpers import (
     too_wide,
 )
 from transcript_store import ConversationStore, __version__
-from transcript_store.cli import head
+from transcript_store.cli import manage
 
 COMMANDS = [
     "chat",
@@ -138,8 +138,8 @@ def test_help_is_quick() -> None:
 HEAVY = """
 asyncio bz2 cryptography difflib email html http lzma markdown_it multiprocessing nh3 random shutil sqlite3 subprocess
 tempfile unicodedata wcwidth zipfile
-_conversation.repair _conversation.salvage _conversation.verify _doctor _library _snapshots conversation formats
-formats._registry formats._plan importing library maintenance naming places redaction search snapshots sources view
+_conversation.repair _conversation.verify _doctor _library _snapshots conversation formats
+formats._registry formats._plan backends importing library maintenance naming redaction search snapshots sources view
 view._page view._pages view.served
 """
 """What takes more than a millisecond to import, and is not needed by each command."""
@@ -312,7 +312,7 @@ def test_interrupted(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def interrupted(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(head, "run", interrupted)
+    monkeypatch.setattr(manage, "run_head", interrupted)
     assert cli("head", str(tmp_path)) == (130, "", "")
 
 
@@ -331,7 +331,7 @@ def test_streams_that_fail(
     def failing(_: object) -> int:
         raise error
 
-    monkeypatch.setattr(head, "run", failing)
+    monkeypatch.setattr(manage, "run_head", failing)
     assert cli("head", str(tmp_path)) == (code, "", said)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from tests.crash import sync_sites
-from transcript_store._os import syncfs
+from transcript_store._os import filesystem
 from transcript_store._os.filesystem import PosixFileSystem
 
 _START_US = 1_790_000_000_000_000
@@ -94,7 +94,7 @@ class RealDisk(PosixFileSystem):
 
     def _sync_all(self, handle: int) -> None:
         sync_sites.announce()
-        syncfs.sync(handle)
+        filesystem.sync_file_system(handle)
 
     def now_us(self) -> int:
         self.clock_us += _TICK_US

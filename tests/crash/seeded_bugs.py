@@ -84,23 +84,23 @@ from tests.crash.sealed_conversations import (
 from tests.crash.snapshot_stores import BEING_SEALED, PLAIN, rotate, save, save_media, two
 from transcript_store import ConversationChangedError, ConversationStore, FileStore, Snapshot
 from transcript_store._conversation import archive as _archive
-from transcript_store._conversation import deleting, shared_writer, staging, storage, writer
+from transcript_store._conversation import deleting, shared_writer, storage, writer
 from transcript_store._conversation.key_changes import Rotator
 from transcript_store._conversation.shared_writer import SharedWriter
-from transcript_store._conversation.staging import StagingArea
 from transcript_store._conversation.storage import Storage
 from transcript_store._conversation.writer import Writer
 from transcript_store._json.times import given_time
-from transcript_store._log import damage, log, quarantine, resync
+from transcript_store._library import group
+from transcript_store._library.group import StagingArea
+from transcript_store._log import damage, log, resync
 from transcript_store._log.lines import Cache, CachedLines
 from transcript_store._log.log import Log
 from transcript_store._log.record import Mark, Position, record_body
 from transcript_store._log.retractions import Renumbering
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import unsynced
+from transcript_store._os.filesystem import storage_error, unsynced
 from transcript_store._os.lock import Lock
 from transcript_store._os.names import KEY, METADATA, is_trash, trash_name
-from transcript_store._os.os_errors import storage_error
 from transcript_store._snapshots.file_store import SnapshotFiles
 from transcript_store.library import ConversationLibrary
 from transcript_store.testing import SimulatedFileSystem
@@ -185,7 +185,7 @@ def torn_tail_cut_before_it_is_kept(patch: Patch) -> None:
     def keep(folder: Folder, pieces: object, **_: Any) -> str:
         return folder.path_of("quarantine/nothing")
 
-    patch.setattr(quarantine, "keep", keep)
+    patch.setattr(log, "quarantine_bytes", keep)
 
 
 def whole_record_without_line_feed_cut(patch: Patch) -> None:
@@ -460,7 +460,7 @@ def told_before_the_names_are_synced(patch: Patch) -> None:
 
 
 def written_under_its_name(patch: Patch) -> None:
-    patch.setattr(staging, "staged_name", lambda *stage_and_id: stage_and_id[1])
+    patch.setattr(group, "staged_name", lambda *stage_and_id: stage_and_id[1])
 
 
 def stage_not_swept(patch: Patch) -> None:

@@ -73,7 +73,7 @@ def _dotted(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
-_NOT_OF_A_STORE = ("_os.filesystem", "_os.syncfs", "_sealing.key_file")
+_NOT_OF_A_STORE = ("_os.filesystem", "_sealing.keys")
 """The machine itself, and a file that is made once and read back by whoever made it."""
 
 

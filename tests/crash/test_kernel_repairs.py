@@ -27,8 +27,7 @@ from tests.crash.operations import (
 )
 from tests.crash.strace import Injection, SystemCall, injections
 from transcript_store import TranscriptStoreError
-from transcript_store._conversation import repair, salvage
-from transcript_store._log import quarantine
+from transcript_store._conversation import repair
 from transcript_store._os.directory import Folder
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("strace")]
@@ -103,7 +102,7 @@ def test_power_cuts_around_every_system_call(case: Case, record_property: Note) 
 
 def original_not_kept(patch: pytest.MonkeyPatch) -> None:
     """The damaged file is replaced, and nothing of it is put into quarantine."""
-    patch.setattr(quarantine, "keep", lambda folder, removed, **_: folder.path_of("quarantine/nothing"))
+    patch.setattr(repair, "quarantine_bytes", lambda folder, removed, **_: folder.path_of("quarantine/nothing"))
 
 
 def rewritten_in_place(patch: pytest.MonkeyPatch) -> None:
@@ -119,8 +118,7 @@ def rewritten_in_place(patch: pytest.MonkeyPatch) -> None:
 
 def errors_passed_on_raw(patch: pytest.MonkeyPatch) -> None:
     """What the disk refuses is not translated."""
-    for module in (salvage, repair):
-        patch.setattr(module, "refusals", lambda *_, **__: nullcontext())
+    patch.setattr(repair, "refusals", lambda *_, **__: nullcontext())
 
 
 BUGS = {original_not_kept: kernel.kills, rewritten_in_place: kernel.kills, errors_passed_on_raw: errors}

@@ -9,8 +9,7 @@ from pathlib import Path
 from tests.search.libraries import begun, found
 from transcript_store import ConversationLibrary
 from transcript_store.search import SearchIndex
-from transcript_store.search._matching import matcher
-from transcript_store.search._query import Query, parse_query
+from transcript_store.search._query import Query, matcher, parse_query
 from transcript_store.search._tokens import texts_of, tokens
 
 SAID = (

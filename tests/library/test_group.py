@@ -1,4 +1,4 @@
-"""Conversations created together (A1 to A4 of ``staging.py``): all the others are there whatever becomes of one."""
+"""Conversations created together (A1 to A4 of ``group.py``): all the others are there whatever becomes of one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from transcript_store import (
     list_conversations,
     verify,
 )
-from transcript_store._os import syncfs
+from transcript_store._os import filesystem
 from transcript_store.testing import FileSystemCall, SimulatedFileSystem, SimulatedStop
 
 A, B, C = (f"0000000{number}-0000-4000-8000-000000000000" for number in range(3))
@@ -228,9 +228,12 @@ def test_only_what_answers_for_its_syncs_is_believed(tmp_path: Path, monkeypatch
             (None, "6.1.0", False),
             ("ext4", "unknown", False),
         ]:
-            monkeypatch.setattr(syncfs, "type_of", lambda _, kind=kind: kind)
-            monkeypatch.setattr(syncfs, "release", lambda release=release: release)
-            assert syncfs.can_be_relied_upon(handle) == (is_believed and os.uname().sysname == "Linux"), (kind, release)
+            monkeypatch.setattr(filesystem, "type_of", lambda _, kind=kind: kind)
+            monkeypatch.setattr(filesystem, "release", lambda release=release: release)
+            assert filesystem.can_be_relied_upon(handle) == (is_believed and os.uname().sysname == "Linux"), (
+                kind,
+                release,
+            )
     finally:
         os.close(handle)
 

@@ -29,7 +29,7 @@ from tests.kit.trees import bytes_below
 from tests.view.server import serving
 from transcript_store import ConversationLibrary, ConversationStore, salvage, snapshot_of
 from transcript_store.cli import _COMMANDS, main
-from transcript_store.cli._shared.follow import news
+from transcript_store.cli.show import news
 from transcript_store.exporting import ExportError, export, targets
 from transcript_store.import_notes import first_shown
 from transcript_store.importing import import_conversations
@@ -384,7 +384,7 @@ def test_a_conversation_that_never_stored_a_secret_hides_nothing(tmp_path: Path)
 
 def test_show_follow_hides_records_from_before_a_redaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``show --follow`` tells what was appended before a replace: not if that replace took secrets out."""
-    monkeypatch.setattr("transcript_store.cli._shared.follow._POLL_SECONDS", 0)
+    monkeypatch.setattr("transcript_store.cli.show._POLL_SECONDS", 0)
     path = tmp_path / "conversation"
     with ConversationStore(path) as store:
         store.initialize(messages=_said("First."))

@@ -22,7 +22,7 @@ from transcript_store import (
     KeyProviderError,
     TranscriptStoreError,
 )
-from transcript_store._sealing.providers import Keyring, RawKey
+from transcript_store._sealing.keys import Keyring, RawKey
 from transcript_store.testing import (
     FileSystemCall,
     SimulatedBackend,

@@ -31,8 +31,15 @@ from transcript_store import (
     write_key_file,
 )
 from transcript_store._sealing.data_key import DataKey
-from transcript_store._sealing.providers import Keyring, RawKey, keyring_of
-from transcript_store._sealing.wrapped_key import WrappedKey, decode_key_file, encode_key_file, encode_shredded
+from transcript_store._sealing.keys import (
+    Keyring,
+    RawKey,
+    WrappedKey,
+    decode_key_file,
+    encode_key_file,
+    encode_shredded,
+    keyring_of,
+)
 from transcript_store.testing import check_key_provider
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
@@ -261,7 +268,7 @@ def test_a_key_that_was_destroyed_says_when():
 
 
 def test_a_key_file_of_a_later_version_is_refused(monkeypatch):
-    monkeypatch.setattr("transcript_store._sealing.wrapped_key.VERSION", 2)
+    monkeypatch.setattr("transcript_store._sealing.keys.VERSION", 2)
     later = encode_key_file(WrappedKey(CONVERSATION, "vault:1", b"wrapped"))
     monkeypatch.undo()
     with pytest.raises(UnsupportedVersionError):

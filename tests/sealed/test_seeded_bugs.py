@@ -37,9 +37,8 @@ from transcript_store._log import log, repair_plan
 from transcript_store._log.lines import VerifiedLines
 from transcript_store._log.record import Header
 from transcript_store._log.sealed_records import RecordSealer
-from transcript_store._sealing import wrapped_key
 from transcript_store._sealing.data_key import DataKey
-from transcript_store._sealing.wrapped_key import WrappedKey
+from transcript_store._sealing.keys import RawKey, WrappedKey, decode_key_file, encode_key_file
 
 Patch = pytest.MonkeyPatch
 
@@ -121,9 +120,7 @@ def a_fork_has_a_key_of_its_own() -> None:
     for one in forks:
         with library.open(one, read_only=True) as store:
             assert store.get_messages() == MESSAGES
-        wrapped = wrapped_key.decode_key_file(content(disk, f"/library/{one}/key.json"), "key.json", one)
-        from transcript_store._sealing.providers import RawKey
-
+        wrapped = decode_key_file(content(disk, f"/library/{one}/key.json"), "key.json", one)
         data_keys.add(RawKey(KEY).unwrap(wrapped.wrapped))
     assert len(data_keys) == 2
 
@@ -250,7 +247,7 @@ def one_data_key_for_all(patch: Patch) -> None:
 
     def new(cls: type[Sealing], keys: Any, conversation: str, files: Any, path: str) -> Sealing:
         wrapped = WrappedKey(conversation, *keys.wrap(bytes(32), path))
-        return cls(DataKey(bytes(32), conversation), files, wrapped_key.encode_key_file(wrapped))
+        return cls(DataKey(bytes(32), conversation), files, encode_key_file(wrapped))
 
     patch.setattr(Sealing, "new", classmethod(new))
 

@@ -14,8 +14,7 @@ from tests.kit.cases import for_each
 from tests.search.libraries import begun, contains, found, naive
 from transcript_store import ConversationLibrary
 from transcript_store.search import SearchIndex
-from transcript_store.search._matching import _Cut, _Plain, matcher
-from transcript_store.search._query import Term, parse_query
+from transcript_store.search._query import Term, _Cut, _Plain, matcher, parse_query
 from transcript_store.search._tokens import LONGEST_PART_BYTES, fold, is_cjk, texts_of, tokens, words_in
 
 SCRIPTS = {

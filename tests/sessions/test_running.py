@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.kit.cases import for_each
 from transcript_store.sessions import program_named, running_processes
-from transcript_store.sessions._running import is_locked, is_process_of
+from transcript_store.sessions._programs import is_locked, is_process_of
 
 
 @for_each(

@@ -31,7 +31,7 @@ from transcript_store import (
     UnsupportedVersionError,
 )
 from transcript_store._snapshots import stored
-from transcript_store._snapshots.encryption import Key
+from transcript_store._snapshots.stored import Key
 from transcript_store.testing import SimulatedFileSystem
 
 

@@ -18,7 +18,7 @@ from tests.view import conversations
 from transcript_store import ConversationStore
 from transcript_store.exporting import ExportError, export
 from transcript_store.view import render_page, write_page
-from transcript_store.view._prose import prose
+from transcript_store.view._as_markdown import prose
 
 
 def exported(directory: str, to: str, output: Path, **options: int) -> str:

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from transcript_store._conversation import consistency
+from transcript_store._conversation import layout
 from transcript_store._conversation.layout import header_of
 from transcript_store._conversation.metadata import Sealing
-from transcript_store._log import quarantine
-from transcript_store._log.log import Log
+from transcript_store._log.log import Log, quarantine_bytes
 from transcript_store._log.record import Header
 from transcript_store._log.scan import read_chunks
 from transcript_store._os.directory import Folder, OpenFile
@@ -84,7 +83,7 @@ def tidy(folder: Folder, live: Log) -> None:
             with archive.reading(name) as source:
                 if generation > live.header.generation or not live.begins_with(source):
                     reason = "an archived generation that is not older than the live one: a backup was restored"
-                    kept = quarantine.keep(
+                    kept = quarantine_bytes(
                         folder,
                         partial(read_chunks, source.read, 0, source.size),
                         generation=generation,
@@ -107,6 +106,7 @@ def generations(
                 found.append(_describe(number, log, is_live=False))
         except GenerationNotFoundError:
             continue  # removed just now
+        # One damaged generation must not hide the others from a listing.
         except (CorruptTranscriptError, UnsupportedVersionError) as error:
             reason = error.reason if isinstance(error, CorruptTranscriptError) else str(error)
             found.append(Generation(number=number, is_live=False, damage=reason))
@@ -146,20 +146,21 @@ def open_archived(
             if sealing is not None and log.header.is_sealed:
                 log.sealer = sealing.sealer(log.header.generation)
             log.verify(None)
-            _require(folder, number, consistency.of_archived(number, log.header, conversation))
+            _require(folder, number, layout.of_archived(number, log.header, conversation))
             if log.size_bytes() != log.end.offset_bytes:
                 raise _corrupt(folder, number, "torn-tail", "its last record is cut")
             # The next generation's header states where this one ended: without it, records cut from the end would go
             # unnoticed.
             successor = live.header if number + 1 == live.header.generation else _header(archive, number + 1)
-            replaced = consistency.end_of(number, conversation, successor, {})
+            replaced = layout.end_of(number, conversation, successor, {})
             if replaced is None:
-                replaced = consistency.end_of(number, conversation, None, members_now())
+                replaced = layout.end_of(number, conversation, None, members_now())
+            # Without a keyed statement of its end, records could be cut off its end without the key (P17).
             if sealing is not None and replaced is None:
                 if archive.status(name) is None:
                     raise _not_found(folder, live, number)  # removed just now, and with it the note about its end
                 raise _corrupt(folder, number, "not-genuine", "nothing written with the key states where it ended")
-            _require(folder, number, consistency.of_end(number, log.end, replaced))
+            _require(folder, number, layout.of_end(number, log.end, replaced))
             yield log
         finally:
             log.close()
@@ -174,7 +175,7 @@ def _open(log: Log, folder: Folder, live: Log, number: int) -> None:
         raise _not_found(folder, live, number) from None  # perhaps it was removed just now
 
 
-def _require(folder: Folder, number: int, found: consistency.Mismatch | None) -> None:
+def _require(folder: Folder, number: int, found: layout.Mismatch | None) -> None:
     if found is not None:
         raise _corrupt(folder, number, *found)
 
@@ -192,7 +193,7 @@ def without(folder: Folder, members: dict[str, Any], number: int) -> dict[str, A
         return members
     with folder.subfolder(ARCHIVE) as archive:
         header = _header(archive, number)
-    return consistency.remembering(members, [header] if header else [], numbers(folder))
+    return layout.remembering(members, [header] if header else [], numbers(folder))
 
 
 def _header(archive: Folder, number: int) -> Header | None:
@@ -237,6 +238,7 @@ def plain_numbers(folder: Folder) -> list[int]:
         return []
     with folder.subfolder(ARCHIVE) as archive:
         found = ((number, _header(archive, number)) for number in _numbers_in(archive))
+        # A damaged header counts as plaintext: what cannot be proved to be sealed is reported and removed.
         return [number for number, header in found if header is None or not header.is_sealed]
 
 

@@ -20,7 +20,7 @@ from transcript_store._json.strict import EncodedMessage, encode
 from transcript_store._log.log import AppendResult, Recovery
 from transcript_store._log.messages import Messages
 from transcript_store._log.record import Entry, Gap, Position, Record
-from transcript_store._os.os_errors import refusals
+from transcript_store._os.filesystem import refusals
 from transcript_store.errors import ConversationChangedError
 from transcript_store.hints import Hint
 

@@ -12,10 +12,9 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from transcript_store._conversation.layout import occupant_of, read_metadata, require_conversation, strangers, sync_name
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.lock import Lock
 from transcript_store._os.names import DELETED, LOCK, is_id, is_trash, note_name, noted_id, stage_of, trash_name
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store.errors import (
     ConversationLockedError,
     ConversationNotFoundError,
@@ -32,7 +31,7 @@ from transcript_store.hints import Hint
 # * A delete renames the folder to a trash name. From then on the conversation is deleted; its files are removed afterwards.
 # * A create holds a creation note, ``.new-<id>``, whose lock is free when its process is dead. The folder of that id is
 #   then removed if it holds only part of a conversation.
-# * A staging area (``staging.py``) has a staging note, ``.stage-<32 hex>``. When its process is dead, its contents are
+# * A staging area (``_library/group``) has a staging note, ``.stage-<32 hex>``. When its process is dead, its contents are
 #   removed. Names already given are synced first: no other process can know that they are not durable.
 #
 # All of it is best effort, except the rename: the guarantees hold without it, and leftovers only take up space.
@@ -80,6 +79,7 @@ def _sweep_stage(parent: Folder, stage: str, left: list[str]) -> None:
         with suppress(OSError):
             for name in left:
                 parent.remove_tree(name)
+            # The note last: while conversations are left, it tells the next process to remove them (A3).
             parent.discard(stage)
 
 
@@ -255,6 +255,7 @@ def _delete_from(parent: Folder, name: str, agreed: Callable[[], bool]) -> bool 
         except (ConversationNotFoundError, CorruptTranscriptError) as error:
             if not folder.is_at_its_path():
                 return None
+            # Other damage is no reason to keep it: a damaged conversation can be deleted.
             if isinstance(error, ConversationNotFoundError) or error.kind == "foreign":
                 raise  # it is not ours
         # A delete is not undoable, so a folder with files of others is refused as a whole.

@@ -148,6 +148,7 @@ class GroupCommit:
         except TranscriptStoreError as error:
             if len(group.batch) == 1:
                 raise
+            # The batch may be stored. A retry could store it twice, so every member gets the error that says so.
             if storage.is_in_doubt:
                 self._refuse(group.batch, error)
                 return
@@ -182,6 +183,8 @@ class GroupCommit:
         """Find out whether the batch of an interrupted leader is stored, and answer its members if it is."""
         storage.resolve()
         assert group.prepared is not None
+        # The end of the batch has a hash over all that precedes it: if the transcript leads there, the batch is stored,
+        # whole (P3).
         if storage.holds(group.generation, group.prepared.end):
             GroupCommit._answer(group, group.prepared)
 
@@ -359,5 +362,6 @@ class _EndOfCall:
         pass
 
     def __exit__(self, *_: object) -> None:
+        # In a child that was forked within the call the handles are closed, and their numbers may be other files' by now.
         if self._guard.storage is not None and not self._guard.is_inherited:
             self._guard.storage.end_call()

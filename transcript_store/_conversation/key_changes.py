@@ -10,7 +10,7 @@ A rotation needs two syncs for a whole batch; one by one, each conversation woul
 1. each folder is opened, its key file read, and its data key wrapped again: nothing is locked yet, for a provider may
    take its time;
 2. each is locked, and its new key file written under a temporary name, if the key file is still the one that was read;
-3. one sync of the file system: all the new files are on disk (``_os/syncfs.py`` says where that can be relied upon);
+3. one sync of the file system: all the new files are on disk (``_os/filesystem.py`` says where that can be relied upon);
 4. each new file is renamed to ``key.json``;
 5. one sync of the file system: the names are on disk. Only now are the locks released and the result returned.
 
@@ -39,12 +39,11 @@ from transcript_store._conversation.layout import header_of, read_metadata, requ
 from transcript_store._conversation.metadata import opens
 from transcript_store._json.times import format_time
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import unsynced
+from transcript_store._os.filesystem import NotOursError, refusals, unsynced
 from transcript_store._os.names import ARCHIVE, KEY, LOCK, QUARANTINE, TRANSCRIPT, archive_name, is_id, is_temporary
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store._sealing.data_key import DataKey
-from transcript_store._sealing.providers import Keyring
-from transcript_store._sealing.wrapped_key import (
+from transcript_store._sealing.keys import (
+    Keyring,
     WrappedKey,
     conversation_in_key_file,
     encode_key_file,
@@ -102,6 +101,7 @@ def shred(folder: Folder, id: str) -> Shredding:
     try:
         require_conversation(folder)
     except _NOT_WHOLE:
+        # A shred must work on a damaged conversation too: the key file alone proves whose key it is.
         if conversation_in_key_file(folder) != id:
             raise
     if folder.status(KEY) is None and not is_sealed(folder, TRANSCRIPT):
@@ -112,6 +112,7 @@ def shred(folder: Folder, id: str) -> Shredding:
         try:
             read_key_file_of(folder, id)
         except ConversationShreddedError as error:
+            # A repeated shred keeps the time of the first one, and syncs again what a crash may have undone.
             at = error.shredded_at
         except (CorruptKeyFileError, UnsupportedVersionError):
             # A damaged file is destroyed too.
@@ -279,6 +280,7 @@ class Rotator:
             self._write(found, held, written)
         except Exception as error:
             failures.append(error)
+        # With too many open files the whole batch is tried again in smaller parts, so nothing of it is committed now.
         if not (len(names) > 1 and any(map(_is_too_many, failures))):
             self._commit(written)
         if failures:
@@ -306,6 +308,7 @@ class Rotator:
         if not is_id(name) and not self._by_any_name:
             raise NotSealedError(path=name, reason="its name is not the id of a conversation", hint=None)
         folder = held.enter_context(self._library.subfolder(name))
+        # A folder may be a mount point. Then the sync of the library does not reach it, and it keeps syncs of its own.
         if folder.files.handle_status(folder.handle).st_dev == self._device:
             folder.files = self._files  # one sync of the library's file system covers it
         found = _key_of(folder, name)

@@ -43,8 +43,7 @@ from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import KEY, LAST_GENERATION, is_id
 from transcript_store._sealing.data_key import KEY_BYTES, NONCE_BYTES, DataKey
-from transcript_store._sealing.providers import Keyring, Opens
-from transcript_store._sealing.wrapped_key import WrappedKey, encode_key_file, read_key_file_of
+from transcript_store._sealing.keys import Keyring, Opens, WrappedKey, encode_key_file, read_key_file_of
 from transcript_store.display import many
 from transcript_store.errors import CorruptMetadataError, InvalidIdError, InvalidMessageError, InvalidMetadataError
 

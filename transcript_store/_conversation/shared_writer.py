@@ -59,8 +59,7 @@ from transcript_store._conversation.metadata import document_hash
 from transcript_store._conversation.storage import State, StorageOptions
 from transcript_store._conversation.writer import MARK_EVERY, Writer
 from transcript_store._log.record import Mark
-from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.os_errors import SyncFailedError, storage_error
+from transcript_store._os.filesystem import FileSystem, SyncFailedError, storage_error
 from transcript_store.errors import (
     ConversationLockedError,
     ConversationNotFoundError,
@@ -138,6 +137,7 @@ class SharedWriter(Writer):
             raise
         except OSError as error:
             raise storage_error(error, self.path, "look at the conversation again") from error
+        # A delete and a new create may have put another conversation at the path: this store must not write into it.
         if self._id not in (None, self.members["id"]):
             self.state = State.CHANGING
             reason = f"conversation {self._id} was removed, and its path leads to another one"
@@ -154,6 +154,8 @@ class SharedWriter(Writer):
         leaving, self.was_looked_at = None, False
         if self.state is State.READY:
             self._id = self.members["id"]
+            # A validator is true until the next boot: a power cut may take what was not synced. Without a boot id there
+            # is none.
             if self._boot_id and self.log.is_current:
                 leaving = self._to_leave()
             self.state = State.UNLOCKED
@@ -199,6 +201,7 @@ class SharedWriter(Writer):
             raise storage_error(error, self.path, "sync the transcript while closing", consequence) from error
         left = b""
         try:
+            # Without waiting: a mark is optional, and a close must not wait for other writers.
             if self.lock.take(0):
                 if self._is_as_i_left_it():
                     self.lock.sign()
@@ -217,6 +220,8 @@ class SharedWriter(Writer):
         if not self.lock.is_as_left and (not self.lock.found or self.lock.found != self._statement()):
             return False
         try:
+            # The validator says what writers of this library did. Another program may have changed the file without the
+            # lock.
             return self.log.is_as_remembered()
         except CorruptTranscriptError:
             return False  # another file, or none: the load reports the problem

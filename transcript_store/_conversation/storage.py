@@ -32,7 +32,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from typing import Any, NamedTuple
 
-from transcript_store._conversation import archive, consistency
+from transcript_store._conversation import archive, layout
 from transcript_store._conversation.archive import Generation
 from transcript_store._conversation.layout import open_folder, read_metadata, require_conversation, sync_name, twice
 from transcript_store._conversation.metadata import (
@@ -46,11 +46,10 @@ from transcript_store._conversation.metadata import (
 from transcript_store._log.log import Log
 from transcript_store._log.record import Header, Mark
 from transcript_store._os.directory import Folder, identity
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, refusals
 from transcript_store._os.lock import POLL_SECONDS, Lock
 from transcript_store._os.names import ARCHIVE, KEY, METADATA, TRANSCRIPT
-from transcript_store._os.os_errors import refusals
-from transcript_store._sealing.providers import Keyring
+from transcript_store._sealing.keys import Keyring
 from transcript_store.display import many
 from transcript_store.errors import (
     ConversationNotFoundError,
@@ -170,8 +169,8 @@ class Storage(ABC):
         try:
             document = read_metadata(self.folder)
             log.open(document.mark)
-            agreed = consistency.of_live(log.header, document)
-            if isinstance(agreed, consistency.Mismatch):
+            agreed = layout.of_live(log.header, document)
+            if isinstance(agreed, layout.Mismatch):
                 raise self.corrupt(*agreed)
             sealing = self._unlocked(log.header)
             was_repaired = False
@@ -240,6 +239,7 @@ class Storage(ABC):
         """
         of_header = sealing.is_genuine(header)
         if of_header is False:
+            # If the key opens no part of it, it is another key (a wrong argument), and not a change of the file.
             if self.options.keys is not None and opens(sealing.key, document.members, None) is False:
                 self.options.keys.refuse_another(sealing.key_id, self.folder.path_of(KEY))
             raise self.corrupt("not-genuine", "its first line was not written with the key", Hint.RESTORE)
@@ -260,6 +260,8 @@ class Storage(ABC):
 
     def _require_all(self, log: Log, members: dict[str, Any]) -> None:
         """Raise if something is missing that can be removed without the key: the first records, or an earlier generation."""
+        # The chain is not keyed, so a process without the key can cut records off. The header, which is keyed, counts the
+        # first ones (P17).
         if log.end.seq < log.header.begins_with:
             reason = f"it started with {many(log.header.begins_with, 'record')}, and has {log.end.seq:,}"
             raise self.corrupt("truncated", reason)
@@ -408,6 +410,8 @@ class Reader(Storage):
 
     def members_now(self) -> dict[str, Any]:
         """The members as they are on disk; those that were read, if the file cannot be trusted now."""
+        # A reader takes no lock, so it may look while the file is being restored: what it read before is still true of
+        # that time (P12).
         with suppress(CorruptMetadataError, CorruptTranscriptError, UnsupportedVersionError):
             return self.opened(read_metadata(self.folder))
         return self.members

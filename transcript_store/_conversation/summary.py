@@ -13,22 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from transcript_store._conversation import consistency
+from transcript_store._conversation import layout
 from transcript_store._conversation.arguments import require_count
 from transcript_store._conversation.layout import metadata_bytes, read_metadata, require_conversation, twice
 from transcript_store._conversation.metadata import MetadataDocument, NotADocument, decode_document
+from transcript_store._json.parts import left_of
 from transcript_store._json.replies import cache_reads_in, cache_writes_in, cost_in, tokens_in
 from transcript_store._json.strict import JSONDecodeError, decode
-from transcript_store._json.turns import left_of
 from transcript_store._log import scan
 from transcript_store._log.header import NotAHeader, is_header_of, read_header
 from transcript_store._log.record import SEALED, Header, Record
 from transcript_store._log.scan import first_line
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, OpenFile
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import NOT_ITS_FAULT, FileSystem, NotOursError, refusals, storage_error
 from transcript_store._os.names import METADATA, TRANSCRIPT
-from transcript_store._os.os_errors import NOT_ITS_FAULT, NotOursError, refusals, storage_error
 from transcript_store.display import title_in
 from transcript_store.errors import (
     ConversationNotFoundError,
@@ -197,6 +196,7 @@ def _read(
     if last is None and begin < size - scan.LONGEST_TAIL_BYTES:
         problems.append(f"{TRANSCRIPT}: no whole record ends in its last {scan.LONGEST_TAIL_BYTES:,} bytes")
     whole_to = begin if last is None else last.end
+    # The mark was synced with everything before it, so a shorter whole part is damage, and no torn tail (R2).
     if mark is not None and whole_to < mark.position.offset_bytes:
         problems.append(f"{TRANSCRIPT}: the last stored record is missing, or not whole")
     labels, generation = members.get("labels"), members.get("generation")
@@ -234,8 +234,8 @@ def _reconcile(header: Header, document: MetadataDocument | None, problems: list
     """The valid metadata: the header's, if metadata.json is not of this generation."""
     if document is None:
         return MetadataDocument(header.metadata, None)
-    agreed = consistency.of_live(header, document)
-    if isinstance(agreed, consistency.Mismatch):
+    agreed = layout.of_live(header, document)
+    if isinstance(agreed, layout.Mismatch):
         problems.append(f"{TRANSCRIPT}: {agreed.reason}")
         return MetadataDocument(document.members, None)
     return agreed

@@ -27,9 +27,8 @@ from transcript_store._log.retractions import TakenBack
 from transcript_store._log.scan import NO_BATCH, PIECE_BYTES, Walk, batch_before, first_line
 from transcript_store._os import filesystem
 from transcript_store._os.directory import OpenFile
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.names import TRANSCRIPT
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store.errors import ConversationNotFoundError, CorruptTranscriptError, UnsupportedVersionError
 
 _OBJECTS = frozenset({dict, type(None)})
@@ -168,6 +167,7 @@ class TranscriptFile:
         walk.to_the_end()
         at = walk.stopped.offset_bytes
         while rest := self._read(at, min(PIECE_BYTES, self.size_bytes - at)):
+            # A line feed ends a line, so what does not verify before it will not be completed by its writer.
             if b"\n" in rest:
                 return True
             at += len(rest)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, TypedDict, Unpack
 
-from transcript_store._conversation import consistency
+from transcript_store._conversation import layout
 from transcript_store._conversation.layout import absence, names_in, never_finished, open_folder, read_metadata, twice
 from transcript_store._conversation.metadata import MetadataDocument
 from transcript_store._log.damage import check, describe_at
@@ -21,9 +21,8 @@ from transcript_store._log.scan import Walk, first_line, has_bytes, read_chunks
 from transcript_store._log.sealed_records import first_plain
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder, OpenFile
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.names import ARCHIVE, QUARANTINE, TRANSCRIPT, archive_name, generation_of
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store.errors import (
     ConversationNotFoundError,
     CorruptMetadataError,
@@ -155,8 +154,8 @@ class _FolderCheck:
         if TRANSCRIPT in names:
             live = self._transcript(folder, TRANSCRIPT, document.mark if document else None)
             if live.header is not None and document is not None:
-                agreed = consistency.of_live(live.header, document)
-                if isinstance(agreed, consistency.Mismatch):
+                agreed = layout.of_live(live.header, document)
+                if isinstance(agreed, layout.Mismatch):
                     self._find(folder.path_of(TRANSCRIPT), *agreed)
         elif document is not None and document.mark is None:
             raise never_finished(folder.path)
@@ -212,9 +211,11 @@ class _FolderCheck:
             self._find(path, kind, found.reason, line_number=1, offset_bytes=0)
             return _Checked(records=0 if is_later else count_whole(source.read, source.size))
         header, begin = found
-        if (damaged := consistency.of_header(header)) is not None:
+        if (damaged := layout.of_header(header)) is not None:
             self._find(path, *damaged, line_number=1, offset_bytes=0)
             return _Checked(records=count_whole(source.read, source.size))
+        # The mark of another generation says nothing about this file. That they differ is a finding of its own, if it
+        # is one.
         place = mark.position if mark is not None and mark.generation == header.generation else begin
         damage, end = check(source.read, source.size, begin, place)
         if damage is None:
@@ -258,6 +259,7 @@ class _FolderCheck:
         ones.
         """
         conversation = live.conversation if live else document.members["id"] if document else None
+        # Without metadata.json the header has the metadata of the time when this generation started.
         members = document.members if document else live.metadata if live else {}
         ends: dict[int, Position] = {}
         headers = {live.generation: live} if live else {}
@@ -275,15 +277,15 @@ class _FolderCheck:
             header, _, end = self._transcript(archive, name)
             if header is not None:
                 headers[number], ends[number] = header, end
-                self._disagreement(path, consistency.of_archived(number, header, conversation))
+                self._disagreement(path, layout.of_archived(number, header, conversation))
         for number, end in ends.items():
             path = archive.path_of(archive_name(number))
             if all(finding.path != path for finding in self._findings):  # one finding is enough
-                replaced = consistency.end_of(number, conversation, headers.get(number + 1), members)
-                self._disagreement(path, consistency.of_end(number, end, replaced))
+                replaced = layout.end_of(number, conversation, headers.get(number + 1), members)
+                self._disagreement(path, layout.of_end(number, end, replaced))
         return sorted(ends)
 
-    def _disagreement(self, path: str, found: consistency.Mismatch | None) -> None:
+    def _disagreement(self, path: str, found: layout.Mismatch | None) -> None:
         if found is not None:
             self._find(path, *found)
 

@@ -12,7 +12,6 @@ Every change of a whole conversation (a new generation, the metadata, the archiv
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -23,19 +22,16 @@ from transcript_store._conversation.arguments import ends_of
 from transcript_store._conversation.layout import FILE_IN_PLACE, header_of, occupant, occupant_of, sync_name
 from transcript_store._conversation.metadata import GONE, SEALS, Sealing, encode_document, require_to_fit, with_gone
 from transcript_store._conversation.storage import State, Storage, StorageOptions
+from transcript_store._json.parts import begins_turn, calls_left_open
 from transcript_store._json.times import format_time
-from transcript_store._json.turns import begins_turn, call_ids, result_ids
-from transcript_store._log import quarantine
-from transcript_store._log.image import Image, begins_at
-from transcript_store._log.log import AppendResult, CannotCutBackError, Prepared
+from transcript_store._log.header import Image, begins_at
+from transcript_store._log.log import AppendResult, CannotCutBackError, Prepared, purge_quarantine
 from transcript_store._log.record import RETRACT, SEALED, Copied, Entry, Mark, Position
 from transcript_store._os.directory import Folder, identity
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, SyncFailedError, refusals, storage_error
 from transcript_store._os.names import ARCHIVE, KEY, LOCK, METADATA, QUARANTINE, TRANSCRIPT
-from transcript_store._os.os_errors import NotOursError, SyncFailedError, refusals, storage_error
 from transcript_store._sealing import data_key
-from transcript_store._sealing.providers import Keyring
-from transcript_store._sealing.wrapped_key import encode_key_file, read_key_file_of
+from transcript_store._sealing.keys import Keyring, encode_key_file, read_key_file_of
 from transcript_store.display import many
 from transcript_store.errors import (
     ConversationChangedError,
@@ -192,6 +188,8 @@ class Writer(Storage):
         """Take the writer's lock, as :meth:`Lock.take` does; False if the folder was moved away, or removed, before it was taken."""
         try:
             self.lock.take(self.options.lock_timeout_seconds)
+            # The lock is that of the folder that was opened. A delete may have moved this folder to the trash, and
+            # another conversation may be at the path now.
             if self.folder.is_at_its_path():  # also False for a folder that was removed before it was locked
                 return True
             self.lock.release()
@@ -205,6 +203,8 @@ class Writer(Storage):
         return storage_error(error, self.folder.path_of(LOCK), "take the writer's lock", can_read_only=can_read_only)
 
     def load_what_is_there(self) -> bool:
+        # A process that was killed before it synced the folder's name left one that a power cut would undo, and with it
+        # everything that is appended from now on (P1).
         sync_name(self.folder)
         if self.options.keys is not None:
             self.meet_key(self.options.keys)
@@ -272,12 +272,14 @@ class Writer(Storage):
         already, or cannot be.
         """
         self._ensure_writable()
+        # A reader of an older version would show retracted messages, so the generation has to require the feature
+        # (P20).
         if not self.log.header.can_retract:
             raise FeatureNotEnabledError(path=self.path, feature=RETRACT)
         seqs, lines, tail = self.log.last_messages(count)
         if len(seqs) < count:
             raise ValueError(f"{many(count, 'message')} cannot be retracted: there are {len(seqs)}")
-        if open_calls := self._calls_left_open(lines):
+        if open_calls := calls_left_open(self.log.messages_in(lines)):
             what = f"the result of {many(len(open_calls), 'call')} is retracted, but the call stays"
             logger.warning("%s: %s: retract_turn() keeps them together", self.path, what)
         self._require_seals(1)
@@ -301,14 +303,6 @@ class Writer(Storage):
             if len(messages) < count:
                 raise ValueError("there is no turn to retract: no message is a prompt of the user")
             count *= 4
-
-    def _calls_left_open(self, lines: Iterable[bytes | bytearray]) -> set[str]:
-        """The calls that stay without a result if the messages in these lines are retracted."""
-        results, made = Counter[str](), Counter[str]()
-        for message in self.log.messages_in(lines):
-            made.update(call_ids(message))
-            results.update(result_ids(message))
-        return set(results - made)
 
     def prepare(self, entries: Sequence[Entry]) -> Prepared:
         """The first half of an append, for a group: everything but the write."""
@@ -341,6 +335,7 @@ class Writer(Storage):
         except OSError as error:
             nothing = "Nothing of it was stored; everything before is intact"
             raise storage_error(error, self.folder.path_of(TRANSCRIPT), "append", nothing) from error
+        # The mark only saves the next load time: noting it with each append would cost two more syncs.
         if self._sync_appends and prepared.end.seq >= self._mark_due:
             self.renew_mark()
 
@@ -388,6 +383,7 @@ class Writer(Storage):
         with self._changing("replace the transcript"):
             self.log.sync()
             self.state = State.CHANGING
+            # The key file before the data that needs it: killed in between, the folder has a key that nothing uses yet.
             if sealing is not None and sealing is not self.sealing:
                 self.folder.replace_file(KEY, [sealing.key_file])
             archive.archive_live(self.folder, self.log)
@@ -521,7 +517,7 @@ class Writer(Storage):
         """Remove everything in quarantine/, durably; returns how many files it had."""
         self._ensure_writable()
         with self._changing("purge the quarantine"):
-            return quarantine.purge(self.folder)
+            return purge_quarantine(self.folder)
 
     # ---- before and after a commit ---------------------------------------------------------------------------------
 
@@ -604,11 +600,13 @@ class Writer(Storage):
             return  # without the key no valid mark can be written
         try:
             self._require_the_lock()
+            # Where the file is not what memory says, a mark would vouch for bytes that the file may not have.
             if not self.log.is_as_remembered():
                 return  # the next call reads it again
             self._write_document({**self.members, "updated_at": self.updated_at})
         except (OSError, ConversationLockedError, CorruptTranscriptError) as error:
             if isinstance(error, SyncFailedError):
+                # Best effort ends here: the page cache may hold what the disk refused, so nothing more is written (P6).
                 self.state, self._failure = State.POISONED, str(error.strerror)
             what = f"metadata.json could not note how far the transcript is synced ({error})"
             logger.warning("%s: %s; everything acknowledged is stored, and the next load tries again", self.path, what)
@@ -636,6 +634,8 @@ class Writer(Storage):
                 self.was_looked_at = True
                 return
             self._require_the_lock()
+            # An interrupted change may have renamed a file: the whole folder is read again. An interrupted append
+            # concerns the log alone.
             if self.state is not State.READY:
                 self._load_locked()
             else:
@@ -693,6 +693,7 @@ class Writer(Storage):
             try:
                 self._ensure_writable()
                 self.log.sync()
+            # A close must release everything. What is wrong is refused by the next load, with its place and a hint.
             except (CorruptTranscriptError, CorruptMetadataError, ConversationLockedError, NotSealedError) as error:
                 logger.warning("%s: closed without a sync: %s", self.path, error)
                 return

@@ -27,11 +27,10 @@ from transcript_store._conversation.storage import Reader, StorageOptions
 from transcript_store._conversation.summary import ConversationSummary, summarize
 from transcript_store._conversation.writer import Writer
 from transcript_store._os.directory import Folder, identity
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, kind_of, refusals
 from transcript_store._os.lock import is_alive, locked_files
 from transcript_store._os.names import LOCK, is_id, is_trash, new_id, stage_of
-from transcript_store._os.os_errors import NotOursError, kind_of, refusals
-from transcript_store._sealing.providers import Keyring
+from transcript_store._sealing.keys import Keyring
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES
 from transcript_store.display import many
 from transcript_store.errors import (
@@ -73,6 +72,8 @@ def writers_in(library: Folder, ids: list[str]) -> Iterator[ConversationWriter]:
             with library.subfolder(its_id) as folder, folder.reading(LOCK) as source:
                 pid, at_host, since = _name_in(bytes(source.read(0, min(source.size, 4096))))
                 file = identity(source.status)
+            # Without a table of locks the name in the file is all there is. It may be that of a process that has ended,
+            # so it must be alive.
             if locked is None:
                 is_held = pid is not None and at_host == host and is_alive(pid)
             else:
@@ -275,6 +276,8 @@ class Folders:
                 raise self.not_found(name) from None
             with folder:
                 done = shred(folder, id or id_in_folder(folder))
+                # The key is destroyed, and that must be reported: a note that cannot be written changes nothing about
+                # it.
                 with suppress(StorageError, OSError), Folder.open(self.files, self.path) as parent:
                     note_deletion(parent, name, folder)  # until it is deleted, its folder keeps an import away, too
                 return done
@@ -327,6 +330,7 @@ def fork(source: Reader, into: Folders, through_seq: int | None, named: tuple[Fo
         # A fork must not have a record that a power loss takes from the original.
         source.sync_before_copy()
         source_id, log = source.members["id"], source.log
+        # The plaintext of a sealed conversation is never written to a library without a key (P17).
         if log.sealer_to_write() is not None and into.keys is None:
             reason = "the original is sealed, and the library that it is to be forked into has no key"
             raise KeyNeededError(path=into.path, reason=reason)

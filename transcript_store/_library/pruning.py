@@ -20,12 +20,11 @@ from transcript_store._conversation.deleting import delete
 from transcript_store._conversation.layout import strangers
 from transcript_store._conversation.metadata import checked_fields
 from transcript_store._conversation.summary import ConversationSummary, summarize
+from transcript_store._json.parts import imported_at
 from transcript_store._json.times import format_time, given_time, is_time
-from transcript_store._json.turns import imported_at
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.names import ARCHIVE, QUARANTINE, archive_name
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store.conversation import ConversationStore
 from transcript_store.errors import (
     ConversationLockedError,
@@ -45,8 +44,7 @@ from transcript_store.errors import (
 )
 
 if TYPE_CHECKING:
-    from transcript_store._snapshots.protocol import SnapshotStore
-    from transcript_store._snapshots.snapshot import Snapshot
+    from transcript_store._snapshots.snapshot import Snapshot, SnapshotStore
 
 
 _T = TypeVar("_T")
@@ -92,7 +90,7 @@ def snapshot_to_keep(reader: ConversationStore) -> Snapshot:
 
     The id is the transcript's head, written as a UUID: a repeated prune stores the same snapshot again.
     """
-    from transcript_store._snapshots.converting import snapshot_of  # here: most libraries are never pruned
+    from transcript_store._snapshots.history import snapshot_of  # here: most libraries are never pruned
 
     return replace(snapshot_of(reader), id=_as_id(reader.head))
 

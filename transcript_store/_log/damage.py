@@ -81,6 +81,7 @@ def check(read: Read, size: int, begin: Position, mark: Position) -> tuple[Damag
         if at_the_mark.offset_bytes < mark.offset_bytes:
             at_the_mark = piece.boundary(bisect_left(piece.starts, mark.offset_bytes - piece.begin.offset_bytes))
     damage = judge(read, size, walk, mark)
+    # Damage before the mark already explains why the mark is not reached as it was noted.
     if at_the_mark != mark and (damage is None or damage.place.offset_bytes >= mark.offset_bytes):
         # The chain is not keyed: a process that can write the file can write another history that verifies.
         what = f"the mark remembers seq {mark.seq} at byte {mark.offset_bytes} with head {mark.head.decode()}"
@@ -113,6 +114,7 @@ def judge(read: Read, size: int, walk: Walk, mark: Position) -> Damage | None:
             reason = "the last line feed is missing, and the record before it is whole: an editor trimmed the file; add the line feed"
         return Damage(kind, reason, stopped)
     found = _torn_or_hole(read, size, walk, reason, line_end)
+    # A torn tail is cut. Whole lines of JSON are data that someone wrote, so they are refused instead (P13).
     if found.kind == "torn-tail" and _is_foreign(read, offset, size):
         return Damage(
             "foreign",

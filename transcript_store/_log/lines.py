@@ -20,7 +20,7 @@ from transcript_store._log.scan import PIECE_BYTES, VerifiedChunk, Walk, append_
 from transcript_store._log.sealed_records import RecordSealer, sealed_place
 from transcript_store._os.checksum import checksum
 from transcript_store._os.directory import Folder, OpenFile, identity
-from transcript_store._os.os_errors import refusals
+from transcript_store._os.filesystem import refusals
 from transcript_store.errors import CorruptTranscriptError, KeyNeededError
 from transcript_store.hints import Hint
 
@@ -269,6 +269,7 @@ class VerifiedLines:
         if place.offset_bytes < until.offset_bytes:
             with refusals(self.path, "read it"):
                 piece = next(iter(Walk(self.read, place, until.offset_bytes)), None)
+                # At the start of the cache the hash is known, so the bytes that lead there are checked against it.
                 if piece is None or (piece.end.offset_bytes == until.offset_bytes and piece.end != until):
                     raise self.why_not(until)
             return CachedLines(place, piece.data, piece.end)
@@ -306,6 +307,7 @@ class VerifiedLines:
 
     def note_verified(self, piece: VerifiedChunk) -> None:
         """Remember that a range was verified: its lines need not be hashed one by one again."""
+        # The ranges have no gap: one that does not follow the last one is verified again when it is read.
         if piece.begin == (self.verified[-1].end if self.verified else self.begin):
             self.verified.append(Verified(piece.begin, piece.end, checksum(piece.data)))
 
@@ -317,7 +319,8 @@ class VerifiedLines:
             behind = takewhile(lambda block: block.end.seq > last and block.begin.seq >= first, held)
             held = chain(behind, self.cache.newest_first(first))
         for block in held:
-            if block.begin.seq < self.end.seq:  # as in blocks()
+            # As in blocks(): a block after the end belongs to an interrupted append.
+            if block.begin.seq < self.end.seq:
                 yield block
         place, length = self.cache.begin, PIECE_BYTES // 4
         if passed_over is not None and first < place.seq <= last:

@@ -1,4 +1,4 @@
-"""How is the append-only file opened, recovered and appended to? Read it through :class:`Messages`.
+"""How is the append-only file opened, recovered and appended to, and where are the bytes kept that a recovery removes?
 
 Invariants, which the tests name:
 
@@ -11,6 +11,9 @@ L4  A call returns only when L1 and, if requested, the sync hold for the bytes t
 
 Together: acknowledged bytes are never overwritten, and never joined with later ones. Nothing is trusted because the page
 cache shows it: the disk may not hold it.
+
+Removed bytes are kept in ``quarantine/g<generation>-o<offset>-<first 16 hex of SHA-256>``: the name says where they were. The
+same name with ``.json`` holds the note. The store never deletes them by itself.
 """
 
 from __future__ import annotations
@@ -23,11 +26,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+import orjson
+
 from transcript_store._json.times import format_time, parse_time
-from transcript_store._log import quarantine
 from transcript_store._log.damage import Damage, judge
-from transcript_store._log.header import NotAHeader, read_header
-from transcript_store._log.image import Image, begins_at
+from transcript_store._log.header import Image, NotAHeader, begins_at, read_header
 from transcript_store._log.lines import Cache, CachedLines
 from transcript_store._log.messages import Messages
 from transcript_store._log.record import (
@@ -52,14 +55,78 @@ from transcript_store._log.record import (
     stamp_of,
 )
 from transcript_store._log.retractions import TakenBack
-from transcript_store._log.scan import Walk, append_before, first_line, read_chunks
+from transcript_store._log.scan import Walk, append_before, first_line, has_bytes, read_chunks
 from transcript_store._log.sealed_records import RecordSealer, batch_member, first_plain, plain_members
 from transcript_store._os.directory import Folder, identity
-from transcript_store._os.names import TRANSCRIPT
-from transcript_store._os.os_errors import NotOursError, SyncFailedError, kind_of, refusals
+from transcript_store._os.filesystem import NotOursError, SyncFailedError, kind_of, refusals
+from transcript_store._os.names import QUARANTINE, TRANSCRIPT, is_temporary, quarantine_name
 from transcript_store.display import many
 from transcript_store.errors import CorruptTranscriptError, InvalidMessageError, UnsupportedVersionError
 from transcript_store.hints import Hint
+
+
+def purge_quarantine(folder: Folder) -> int:
+    """Remove all quarantined bytes, durably; returns how many files there were."""
+    if folder.status(QUARANTINE) is None:
+        return 0
+    with folder.subfolder(QUARANTINE) as quarantine:
+        names = quarantine.names()
+        for name in names:
+            quarantine.remove_tree(name)
+        quarantine.sync()
+        return sum(not name.endswith(".json") and not is_temporary(name) for name in names)
+
+
+def quarantine_bytes(
+    folder: Folder,
+    pieces: Callable[[], Iterable[bytes | bytearray]],
+    *,
+    generation: int,
+    offset_bytes: int,
+    kind: str,
+    reason: str,
+) -> str:
+    """Keep bytes that are about to be removed from a transcript; returns the path of the file.
+
+    On return they are on disk. ``pieces`` reads them from their start each time: they may be larger than memory. The
+    same bytes kept again are one file, so an interrupted recovery can be repeated.
+    """
+    name, digest, length = name_in_quarantine(pieces, generation=generation, offset_bytes=offset_bytes)
+    note = {
+        "at": format_time(folder.files.now_us()),
+        "generation": generation,
+        "offset": offset_bytes,
+        "bytes": length,
+        "sha256": digest,
+        "kind": kind,
+        "reason": reason,
+    }
+    with folder.subfolder(QUARANTINE, create=True) as quarantine:
+        if quarantine.read_file(f"{name}.json") is None:
+            quarantine.replace_file(f"{name}.json", [orjson.dumps(note, option=orjson.OPT_INDENT_2) + b"\n"])
+        try:
+            with quarantine.reading(name) as kept:
+                is_kept = has_bytes(kept.read, kept.size, pieces())
+        except FileNotFoundError:
+            is_kept = False
+        if is_kept:
+            quarantine.sync()  # the process that wrote it may have been killed before it did this
+        else:
+            quarantine.replace_file(name, pieces())
+        return quarantine.path_of(name)
+
+
+def name_in_quarantine(
+    pieces: Callable[[], Iterable[bytes | bytearray]], *, generation: int, offset_bytes: int
+) -> tuple[str, str, int]:
+    """The name of the file that keeps these bytes, their SHA-256, and their number."""
+    digest, length = sha256(), 0
+    for piece in pieces():
+        digest.update(piece)
+        length += len(piece)
+    found = digest.hexdigest()
+    return quarantine_name(found, generation=generation, offset_bytes=offset_bytes), found, length
+
 
 logger = logging.getLogger("transcript_store.log")
 
@@ -200,6 +267,8 @@ class Log(Messages):
     def verify(self, mark: Mark | None) -> None:
         """Verify the file. A writer recovers a torn tail, a reader skips it; any other damage raises."""
         begin, place = self.begin, self.begin if mark is None else mark.position
+        # A file that ends before its mark is read from the start: it will be refused, and the error names the first bad
+        # line.
         if self._tail_only and place.offset_bytes <= self.size_bytes():
             begin = append_before(self.read, begin, place.offset_bytes, TAIL_BYTES)
         cache = Cache(self._cache_bytes, begin)
@@ -218,6 +287,8 @@ class Log(Messages):
                 raise self.not_genuine(
                     piece.begin.seq + 1 + index, "it is not sealed, but all records of this generation must be"
                 )
+            # Only the newest lines are kept. Of the lines before them the process keeps a checksum, to recognize them
+            # when they are read again (L1).
             if piece.end.offset_bytes > stop - self._cache_bytes:
                 cache.put(CachedLines(piece.begin, bytes(piece.data), piece.end))
             else:
@@ -263,7 +334,7 @@ class Log(Messages):
         cut_at, quarantined = torn.cut_at_bytes, None
         if cut_at < size:
             with refusals(self.path, "keep its torn tail in quarantine/", "So it was not cut", Hint.OPEN_TO_READ):
-                quarantined = quarantine.keep(
+                quarantined = quarantine_bytes(
                     self.folder,
                     lambda: read_chunks(self.read, cut_at, size),
                     generation=self.header.generation,
@@ -273,7 +344,7 @@ class Log(Messages):
                 )
         with refusals(self.path, "recover its torn tail", "Nothing that was acknowledged was touched"):
             if cut_at < size:
-                # keep() has synced the bytes under a name made of offset and hash. Killed before this line, the next
+                # quarantine_bytes() has synced the bytes under a name made of offset and hash. Killed before this line, the next
                 # load finds the same tail and the same name; killed after it, the bytes are in quarantine/.
                 self.files.truncate(self.handle, cut_at)
             if torn.line_feed_missing:
@@ -375,6 +446,7 @@ class Log(Messages):
                 self.files.sync_data(self.handle)
             except OSError as error:
                 raise SyncFailedError(error.errno, error.strerror) from error
+        # Only after the sync: if it fails, `end` still says what is stored, and the next call reads the file (L3).
         self.cache.put(_new(CachedLines, (self.end, data, end)))  # these bytes themselves: nothing is copied
         self.end = end
         if sync:
@@ -388,6 +460,7 @@ class Log(Messages):
             self.files.truncate(self.handle, self.end.offset_bytes)
         except OSError as error:
             raise CannotCutBackError(error.errno, error.strerror) from error
+        # The file is again what memory says, so a full disk does not end the store: the next append may succeed (P7).
         self.is_current = True
 
     def sync(self) -> None:
@@ -453,6 +526,7 @@ class Log(Messages):
                     continue  # it was stored once, so any length is accepted
                 message, extra, _ = entry
                 carried = len(message or b"") + len(extra or b"")
+                # Sealing makes four bytes of three (base64). Only a message near the limit is encoded to be measured.
                 if (carried if sealer is None else carried * 4 // 3) + _LONGEST_FRAME_BYTES >= self._max_line_bytes:
                     if sealer is None:
                         body = record_body(k + 1, at.encode(), message, extra, clock)
@@ -477,6 +551,7 @@ class Log(Messages):
         Writing an image verifies it, so all of it counts as verified.
         """
         with suppress(OSError):
+            # The old file is in the archive: an error of its close concerns nothing that was stored.
             self.close()
         self.handle, self.inode = handle, inode
         self.header, self.begin, self.cache = image.header, image.begin, image.cache
@@ -493,6 +568,7 @@ class Log(Messages):
     def is_as_remembered(self) -> bool:
         """L3: compare the file with what memory says; raises ``CorruptTranscriptError`` if it is another file."""
         try:
+            # By its name, not by our handle: the handle still leads to our file after another one was renamed over it.
             status = self.files.status(self.folder.handle, self._name)
         except FileNotFoundError:
             raise self.corrupt("replaced", "the transcript was removed", hint=Hint.SAVE_AND_RELOAD) from None
@@ -513,6 +589,7 @@ class Log(Messages):
         self._sync()
         self.files.drop_cache(self.handle)
         size = self.size_bytes()
+        # Not a torn tail: these bytes were synced, and no crash removes synced bytes (R2).
         if size < begin.offset_bytes:
             what = f"the transcript has {many(size, 'byte')}, and {acknowledged.offset_bytes:,} were stored"
             raise self.corrupt("truncated", what, hint=Hint.RELOAD)

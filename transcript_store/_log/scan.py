@@ -88,6 +88,7 @@ def resume(buffer: bytes | bytearray, base: int, before: Scan) -> Scan:
                 k += 1
                 due = _MARK % (k + 1, n) if k < n else b""
             elif view[body_end - 1] == _CLOSING_BRACKET and (batch := body_batch(buffer, start, body_end)) != SINGLE:
+                # A record from within a batch whose first records are not before it: this is not what was appended.
                 if batch.k != 1:
                     break
                 complete, (k, n) = Position(seq, base + start, head), batch
@@ -95,6 +96,7 @@ def resume(buffer: bytes | bytearray, base: int, before: Scan) -> Scan:
             append(start)
             seq, start, head = seq + 1, end + 1, found
     stopped = Position(seq, base + start, head)
+    # Within a batch `end` stays before its first record: a batch is stored completely or not at all (P3).
     return Scan(starts, complete, stopped, Batch(k, n)) if due else Scan(starts, stopped, stopped, NO_BATCH)
 
 
@@ -169,6 +171,7 @@ class Walk:
         line = self.stopped.offset_bytes - self.end.offset_bytes
         if rest.count(b"\n", line):
             return False  # a whole line, and it did not verify
+        # Too short to tell whether a record begins here.
         if len(rest) - line < RECORD_HEAD_BYTES:
             return True
         # A tail of zeros, or of anything else, may have any length: it is not read into memory. JSON holds no NUL byte.
@@ -227,6 +230,7 @@ def append_before(read: Read, begin: Position, offset: int, length: int) -> Posi
 
 
 def _first_append(stretch: bytes | bytearray) -> Position | None:
+    # Not from the first byte: the hash of the line before has to be in these bytes, too.
     start = stretch.find(b"\n", SUFFIX_BYTES) + 1
     while start and (end := stretch.find(b"\n", start)) >= 0:
         head = record_head(stretch[start : start + RECORD_HEAD_BYTES])

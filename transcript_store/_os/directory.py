@@ -1,6 +1,6 @@
 """How are files in a directory read, and replaced atomically? The directory is held open.
 
-Errors of the operating system pass through; :mod:`os_errors` translates them.
+Errors of the operating system pass through; :func:`storage_error` translates them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
-from transcript_store._os.filesystem import FileStatus, FileSystem
+from transcript_store._os.filesystem import FileStatus, FileSystem, NotOursError, SyncFailedError
 from transcript_store._os.names import is_temporary, temporary_name
-from transcript_store._os.os_errors import NotOursError, SyncFailedError
 
 _ATTEMPTS = 10
 _WRITTEN_AT_A_TIME_BYTES = 1 << 24

@@ -1,8 +1,21 @@
-"""How does the store call Linux and macOS? :class:`PosixFileSystem` is the only code that calls the operating system."""
+"""How does the store call Linux and macOS, and what does an error of theirs mean? Only :class:`PosixFileSystem` calls them.
+
+One sync of a whole file system is not reliable everywhere. A thousand new files are a thousand waits for the disk if
+each is synced, and one if the file system is (``syncfs``). But not every system reports its errors:
+
+* Before Linux 5.8 an error of writing data was not reported at all, and before 5.17 the file system's own error was
+  dropped.
+* An overlayfs does not pass on errors of its upper layer. FUSE, 9p and network file systems may not wait for their server.
+* macOS has ``sync()``, which starts writing and returns.
+
+So it is used for ext4, xfs and btrfs on Linux 5.17 and later; everywhere else each file is synced by itself. tmpfs has
+no disk, so nothing is gained there.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import mmap
 import os
 import re
@@ -10,19 +23,14 @@ import stat
 import sys
 import time
 from contextlib import suppress
+from functools import cache
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 from weakref import WeakSet
 
-from transcript_store._os import syncfs
 from transcript_store._os.protocol import FileStatus, FileSystem
-from transcript_store.errors import NotAPathError
-from transcript_store.hints import Hint
-
-if sys.platform == "win32":
-    raise ImportError("transcript_store runs on Linux and macOS; it has no locks and no directory sync on Windows")
-
-import fcntl
+from transcript_store.errors import NotAPathError, StorageError
+from transcript_store.hints import Hint, hint_of_errno
 
 __all__ = [
     "REAL",
@@ -34,6 +42,61 @@ __all__ = [
     "real_path",
     "unsynced",
 ]
+
+_RELIABLE = frozenset({"ext4", "xfs", "btrfs"})
+_FIRST_RELIABLE = (5, 17)
+
+
+def can_be_relied_upon(handle: int) -> bool:
+    """True if :func:`sync_file_system` reports every error on the file system of an open directory."""
+    version = re.match(r"(\d+)\.(\d+)", release())
+    if sys.platform != "linux" or version is None or (int(version[1]), int(version[2])) < _FIRST_RELIABLE:
+        return False
+    try:
+        return type_of(handle) in _RELIABLE and hasattr(_libc(), "syncfs")
+    except OSError:  # a container without /proc
+        return False
+
+
+def sync_file_system(handle: int) -> None:
+    """Sync the file system of an open directory; raises ``OSError`` for any error since the directory was opened."""
+    if _libc().syncfs(handle) != 0:
+        from ctypes import get_errno
+
+        number = get_errno()
+        raise OSError(number, os.strerror(number))
+    # After an error a file system may be remounted read-only; syncfs then has nothing to do and reports success. This
+    # function does not.
+    os.fsync(handle)
+
+
+@cache
+def _libc() -> Any:
+    from ctypes import CDLL  # 10 ms that few need to pay
+
+    return CDLL(None, use_errno=True)
+
+
+def release() -> str:
+    """The kernel's release, as ``uname -r`` prints it."""
+    return os.uname().release
+
+
+def type_of(handle: int) -> str | None:
+    """The type of the file system, by the mount that the handle was opened through: btrfs has many devices in one mount."""
+    with open(f"/proc/self/fdinfo/{handle}") as file:
+        mount = next((line.split()[1] for line in file if line.startswith("mnt_id:")), None)
+    with open("/proc/self/mountinfo") as file:
+        for line in file:
+            fields, _, about = line.partition(" - ")
+            if fields.split(" ", 1)[0] == mount:
+                return about.split(" ", 1)[0]
+    return None
+
+
+if sys.platform == "win32":
+    raise ImportError("transcript_store runs on Linux and macOS; it has no locks and no directory sync on Windows")
+
 
 AnyPath = str | os.PathLike[str]
 
@@ -241,8 +304,8 @@ class PosixFileSystem:
                     if error.errno not in (errno.EINVAL, errno.ENOENT, errno.EACCES):
                         raise
 
-    can_sync_all = staticmethod(syncfs.can_be_relied_upon)
-    sync_all = staticmethod(syncfs.sync)
+    can_sync_all = staticmethod(can_be_relied_upon)
+    sync_all = staticmethod(sync_file_system)
 
     def rename(self, parent: int, old: str, new: str) -> None:
         os.rename(old, new, src_dir_fd=parent, dst_dir_fd=parent)
@@ -334,3 +397,90 @@ def _do_not(handle: int) -> None:
 
 REAL = PosixFileSystem()
 """The default file system."""
+
+
+_OPENED_TO_WRITE = {errno.EROFS: Hint.OPEN_TO_READ, errno.EACCES: Hint.CHECK_PERMISSIONS_OR_READ}
+"""For a conversation that is opened to write: it is still readable."""
+NOT_ITS_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""The process lacks something. That says nothing about the file, so no caller may report it as damaged, or skip it."""
+
+
+def storage_error(
+    error: OSError,
+    path: str,
+    doing: str,
+    consequence: str = "",
+    hint: Hint | None = None,
+    *,
+    can_read_only: bool = False,
+) -> StorageError:
+    """Translate an error of the operating system: what was refused (``doing``), what still holds, and a hint.
+
+    Without a ``hint`` it is the one for the error's number. ``can_read_only`` is for a conversation that is opened to
+    write, and could be opened with ``read_only=True``.
+    """
+    number = error.errno or errno.EIO
+    usual = _OPENED_TO_WRITE.get(number) if can_read_only else None
+    return StorageError(
+        errno=number,
+        strerror=error.reason if isinstance(error, NotOursError) else os.strerror(number),
+        path=path,
+        doing=doing,
+        consequence=consequence,
+        hint=hint or usual or hint_of_errno(number),
+    )
+
+
+class refusals:  # noqa: N801  # a block, as contextlib.suppress
+    """Translate errors of the operating system in a block.
+
+    Not a generator: a call of a shared writer has three such blocks, and a generator takes four times as long.
+    """
+
+    __slots__ = ("_can_read_only", "_context")
+
+    def __init__(
+        self,
+        path: str,
+        doing: str,
+        consequence: str = "",
+        hint: Hint | None = None,
+        *,
+        can_read_only: bool = False,
+    ) -> None:
+        self._context = path, doing, consequence, hint
+        self._can_read_only = can_read_only
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise storage_error(error, *self._context, can_read_only=self._can_read_only) from error
+
+
+class SyncFailedError(OSError):
+    """A sync was refused: the content of the disk is no longer known."""
+
+
+class NotOursError(OSError):
+    """Something else exists under a name that is ours; ``reason`` says what."""
+
+    def __init__(self, status: FileStatus) -> None:
+        self.reason = f"{kind_of(status)} is in the place of a file of ours"
+        super().__init__(errno.EEXIST, self.reason)
+
+
+def kind_of(status: FileStatus) -> str:
+    """The kind of a directory entry, in words."""
+    mode = status.st_mode
+    for test, word in (
+        (stat.S_ISDIR, "a directory"),
+        (stat.S_ISLNK, "a symbolic link"),
+        (stat.S_ISFIFO, "a FIFO"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISREG, "a file"),
+    ):
+        if test(mode):
+            return word
+    return "a device"

@@ -21,14 +21,21 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.lock import Lock
 from transcript_store._os.names import MEDIA, SEALING
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store._snapshots import media as _media
-from transcript_store._snapshots.encryption import BEGINNING_BYTES, NONCE_BYTES, Key, StoreKeys
 from transcript_store._snapshots.store import KeptSnapshots
-from transcript_store._snapshots.stored import PlainSample, StoredFiles, media_file, require_size
+from transcript_store._snapshots.stored import (
+    BEGINNING_BYTES,
+    NONCE_BYTES,
+    Key,
+    PlainSample,
+    StoredFiles,
+    StoreKeys,
+    media_file,
+    require_size,
+)
 from transcript_store.errors import CorruptSnapshotError
 from transcript_store.hints import Hint
 

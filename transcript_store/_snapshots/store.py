@@ -12,19 +12,21 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NoReturn
 
 from transcript_store._conversation.verify import Finding
-from transcript_store._os.os_errors import NOT_ITS_FAULT
+from transcript_store._os.filesystem import NOT_ITS_FAULT
 from transcript_store._snapshots import media as _media
-from transcript_store._snapshots.encryption import OVERHEAD_BYTES, Key, StoreKeys, store_keys
-from transcript_store._snapshots.protocol import SnapshotSummary, Summaries
-from transcript_store._snapshots.snapshot import Snapshot, with_messages
+from transcript_store._snapshots.snapshot import Snapshot, SnapshotSummary, Summaries, with_messages
 from transcript_store._snapshots.stored import (
     MAX_FILE_BYTES,
+    OVERHEAD_BYTES,
     SAMPLE,
     Failure,
+    Key,
     PlainSample,
     StoredFiles,
+    StoreKeys,
     file_name,
     is_too_large,
+    store_keys,
 )
 from transcript_store._snapshots.tools import warn_of_tools
 from transcript_store.errors import (

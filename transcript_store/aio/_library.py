@@ -9,7 +9,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from transcript_store._os.filesystem import AnyPath, FileSystem
-from transcript_store._sealing.providers import EncryptionKey
+from transcript_store._sealing.keys import EncryptionKey
 from transcript_store.aio._conversation import AsyncConversationStore
 from transcript_store.aio._worker import Worker, interruptions
 from transcript_store.conversation import ConversationStore, Redact, Verify

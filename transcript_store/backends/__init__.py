@@ -32,30 +32,26 @@ if _typing.TYPE_CHECKING:
     from transcript_store.backends._backing_up import *
     from transcript_store.backends._backup_file import *
     from transcript_store.backends._checks import *
-    from transcript_store.backends._conversation import *
     from transcript_store.backends._library import *
     from transcript_store.backends._objects import *
     from transcript_store.backends._postgres import *
     from transcript_store.backends._restoring import *
     from transcript_store.backends._shipping import *
-    from transcript_store.backends._shipping_library import *
     from transcript_store.backends._snapshots import *
+    from transcript_store.backends._storage import *
 else:
     from transcript_store.backends import _library  # noqa: F401 (it sets the class of a backend's library, which the backend does not know)
 
     __getattr__, __dir__ = _opened(
         __name__,
         "_backend",
-        "_backend",
-        "_backend",
-        "_conversation",
+        "_storage",
         "_checks",
         "_library",
         "_objects",
         "_postgres",
         "_restoring",
         "_shipping",
-        "_shipping_library",
         "_backup_file",
         "_backing_up",
         "_snapshots",

@@ -11,7 +11,7 @@ from transcript_store.errors import ConversationLockedError, StorageError, Trans
 from transcript_store.hints import Hint
 
 if TYPE_CHECKING:
-    from transcript_store._doctor.probes import Check
+    from transcript_store._doctor import Check
     from transcript_store.library import ConversationLibrary
 
 __all__ = [

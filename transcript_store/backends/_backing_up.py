@@ -1,39 +1,215 @@
-"""Back up and restore conversations: a failure of one does not stop the others."""
+"""All conversations of a library: backed up, restored or shipped. A failure of one does not stop the others."""
 
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from os import PathLike
-from typing import Protocol
+from typing import Any, Protocol
 
+import orjson
+
+from transcript_store._conversation.arguments import Redacting
 from transcript_store._conversation.deleting import sweep
 from transcript_store._conversation.verify import verify
+from transcript_store._json.strict import encode
+from transcript_store._log.record import GENESIS, Mark, copied, with_contents
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.names import TRANSCRIPT
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store.backends._backend import Backend, BackendError, patiently
 from transcript_store.backends._backup_file import BackupFile
 from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
-from transcript_store.backends._from_folders import standing_in
-from transcript_store.backends._merging import is_copy, merge_history
-from transcript_store.backends._redacted import redacted_copy
-from transcript_store.backends._restoring import RemoteState, Restored
-from transcript_store.backends._shipping import Shipper
-from transcript_store.backends._shipping_library import NotShipped
+from transcript_store.backends._merging import copy_id, is_copy, merge_history, on_medium, rewritten
+from transcript_store.backends._restoring import RemoteState, Restored, encoded_document, standing_in, timeless
+from transcript_store.backends._shipping import Shipped, Shipper, looks_of
 from transcript_store.errors import (
     ConversationNotFoundError,
     CorruptTranscriptError,
+    KeyNeededError,
     StorageError,
     TranscriptStoreError,
 )
 from transcript_store.redaction import SecretRedactor
 
-__all__ = ["backup_library", "restore_library"]
+__all__ = ["LibraryShipper", "NotShipped", "backup_library", "restore_library", "ship_library"]
+
+_MOST_OPEN = 64
+"""How many conversations a library's shipper keeps open: those that changed last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotShipped:
+    """A conversation that failed, and why. Either side is unchanged, or has a part of the new data."""
+
+    directory: str
+    error: TranscriptStoreError
+
+
+class LibraryShipper:
+    """Sends the conversations of a library again and again, each time those that changed: ``transcript-store ship --follow``.
+
+    Arguments are those of :func:`ship_library`. :meth:`close` releases what was claimed; a ``with`` block calls it.
+    """
+
+    def __init__(
+        self,
+        directory: filesystem.AnyPath,
+        backend: Backend,
+        *,
+        waits_seconds: Sequence[float] = WAITS_SECONDS,
+        file_system: FileSystem | None = None,
+        **options: Any,
+    ) -> None:
+        self._files = filesystem.REAL if file_system is None else file_system
+        self._path = filesystem.absolute_path(directory)
+        self._backend = backend
+        self._options: dict[str, Any] = {"waits_seconds": waits_seconds, "file_system": self._files, **options}
+        self._open: dict[str, Shipper] = {}
+        self._sent: dict[str, object] = {}
+        """The stamps of each completely sent folder before it was sent."""
+
+    def __enter__(self) -> LibraryShipper:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self) -> Iterator[Shipped | NotShipped]:
+        """Send what changed since the last call; as :func:`ship_library`. A folder in which nothing changed is not opened."""
+        return self._each(lambda shipper: shipper.send())
+
+    def lag(self) -> Iterator[Shipped | NotShipped]:
+        """Report for each conversation what the backend lacks. Nothing is written, and nothing is claimed."""
+        return self._each(lambda shipper: shipper.lag())
+
+    def _each(self, act: Callable[[Shipper], Shipped]) -> Iterator[Shipped | NotShipped]:
+        failed_before = False
+        for directory, looks in self._changed():
+            shipper = self._open.pop(directory, None) or Shipper(directory, self._backend, **self._options)
+            try:
+                report = act(shipper)
+            except TranscriptStoreError as error:
+                shipper.close()
+                # After two calls without an answer the backend is at fault, and each further conversation would wait
+                # half a minute.
+                if isinstance(error, BackendError) and failed_before:
+                    raise
+                failed_before = isinstance(error, BackendError)
+                yield NotShipped(directory=directory, error=error)
+                continue
+            except BaseException:
+                shipper.close()
+                raise
+            failed_before = False
+            self._open[directory] = shipper
+            if not report.left_records:
+                self._sent[directory] = looks
+            while len(self._open) > _MOST_OPEN:
+                self._open.pop(next(iter(self._open))).close()
+            yield report
+
+    def _changed(self) -> list[tuple[str, object]]:
+        """The folders with a transcript that changed since they were completely sent."""
+        with refusals(self._path, "look into the library"):
+            try:
+                folder = Folder.open(self._files, self._path)
+            except FileNotFoundError:
+                raise ConversationNotFoundError(path=self._path, reason="there is no such directory") from None
+            with folder:
+                looked = [(folder.path_of(name), self._looks(folder, name)) for name in folder.names()]
+        return [(path, looks) for path, looks in looked if looks and looks != self._sent.get(path)]
+
+    @staticmethod
+    def _looks(library: Folder, name: str) -> object:
+        """The stamps of a folder's files; None if it is not a conversation's."""
+        if name.startswith("."):
+            return None
+        try:
+            with library.subfolder(name) as folder:
+                return looks_of(folder)
+        except (NotOursError, FileNotFoundError):
+            return None
+        except OSError:
+            return object()  # unlike all others: opening it reports why it is refused
+
+    def close(self) -> None:
+        """Release what was claimed, and close all folders. Never raises."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+def ship_library(
+    directory: filesystem.AnyPath, backend: Backend, *, dry_run: bool = False, **options: Any
+) -> Iterator[Shipped | NotShipped]:
+    """Send every conversation directly under a directory, in the order of their names, each as :func:`ship` does.
+
+    It yields one report for each. A failed one is a :class:`NotShipped`, and the others continue.
+
+    Args:
+        directory: the library.
+        backend: where to.
+        dry_run: send nothing, and report the number of records still to send.
+        options: ``take_over``, ``with_key``, ``waits_seconds``, ``file_system``, as of :func:`ship`.
+
+    Raises:
+        ConversationNotFoundError: there is no such directory.
+        BackendError: two conversations in a row got no answer, or the backend refused both. Call it again.
+        StorageError: the directory cannot be read.
+    """
+    with LibraryShipper(directory, backend, **options) as shipper:
+        yield from shipper.lag() if dry_run else shipper.send()
+
+
+_BATCH = re.compile(rb',"batch":\[\d+,\d+\]\Z')
+_LOOKED_AT = ("system_prompt", "tools", "labels", "restored_from")
+_MOST_BYTES = 2**31
+
+
+def redacted_copy(standing: RemoteState, redact: SecretRedactor, path: str) -> RemoteState:
+    """A history without its secrets, under an id that follows from the original's: more of the original is more of the copy.
+
+    ``forked_from`` names the original's id, and the record and the head in which it ends. Raises ``KeyNeededError`` for one that is
+    sealed: its secrets cannot be seen.
+    """
+    standing = on_medium(standing)
+    original = standing.state.conversation
+    if standing.state.is_sealed:
+        reason = "it is sealed, so its secrets cannot be seen: unseal it, or leave it out"
+        raise KeyNeededError(path=path, reason=reason)
+    redacting = Redacting(redact, path, _MOST_BYTES)
+
+    def change(members: dict[str, Any], seq: int = 0, head: str = GENESIS.decode()) -> dict[str, Any]:
+        fields = {name: members[name] for name in _LOOKED_AT if members.get(name)}
+        origin = {"conversation": original, "generation": members["generation"], "seq": seq, "head": head}
+        return {**members, **redact.redact(fields).value, "forked_from": origin}
+
+    def without_secrets(body: bytes) -> bytes:
+        members = orjson.loads(body + b"}")
+        given = tuple(
+            None if members.get(name) is None else encode(members[name], name, _MOST_BYTES)
+            for name in ("message", "extra")
+        )
+        ((message, extra, _),) = redacting.entries([(given[0], given[1], None)])
+        if (message, extra) == given:
+            return body
+        record, batch = copied(body), _BATCH.search(body)
+        made = with_contents(record, message, extra)
+        return b'{"seq":%d%b%b' % (members["seq"], made.members, batch[0] if batch else b"")
+
+    made = rewritten(standing, copy_id(original, "redacted"), change, path, without_secrets)
+    end = standing.state.end
+    members = {**change(standing.state.members, end.seq, end.head.decode()), "id": made.state.conversation}
+    document = encoded_document(members, Mark(made.state.generation, made.state.end))
+    return made._replace(
+        state=made.state._replace(members=members), earlier_metadata=frozenset({timeless(members)}), document=document
+    )
+
 
 _PAGE = 200
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})

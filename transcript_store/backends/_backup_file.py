@@ -46,11 +46,10 @@ from transcript_store._log.record import GENESIS, SUFFIX_BYTES, Position, chain_
 from transcript_store._log.scan import PIECE_BYTES, Read
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.names import DELETED, is_id
-from transcript_store._os.os_errors import NotOursError, refusals
 from transcript_store._sealing.data_key import KEY_BYTES, NONCE_BYTES, DataKey
-from transcript_store._sealing.providers import EncryptionKey, keyring_of
+from transcript_store._sealing.keys import EncryptionKey, keyring_of
 from transcript_store.backends._merging import Way, compare, on_medium
 from transcript_store.backends._restoring import RemoteState, RemoteTranscript, Restored, timeless
 from transcript_store.backends._slots import LogState
@@ -301,6 +300,7 @@ class BackupFile:
                 raise KeyNeededError(path=self.name, reason="the backup is sealed, and no key was given")
             wrapped = base64.b64decode(str(members["wrapped"]))
             self._data_key = DataKey(self._keys.unwrap(str(members["key_id"]), wrapped, self.name), self._file_id)
+        # Otherwise a run that was given a key would append plaintext (P17).
         elif self._keys is not None and self._writes:
             raise NotSealedError(path=self.name, reason="a key was given, and the backup there is not sealed")
 
@@ -373,6 +373,7 @@ class BackupFile:
         life = lives[-1]
         if kind == "metadata":
             life.folder = _folder_name(members.get("folder"))
+            # The metadata closes what was added: lines of a killed run after it do not count until the next one.
             life.document, life.ends = content, {each: lines.end for each, lines in life.lines.items()}
         elif kind == "key":
             life.key = content
@@ -559,6 +560,7 @@ class BackupFile:
         self._put(b'%b,"hash":"%b"}\n%b' % (line, found, stored))
         after, self._size = self._size, begin
         self._apply(dict(members), content)
+        # Only after the frame was written and understood: a refused write leaves the file as it was remembered.
         self._hash, self._frames, self._size = found, number, after
 
     def finish(self) -> None:

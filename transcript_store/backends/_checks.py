@@ -11,8 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from transcript_store._doctor.diagnosis import Diagnosis
-from transcript_store._doctor.probes import POWER, Check
+from transcript_store._doctor import POWER, Check, Diagnosis
 from transcript_store.backends._backend import BackendError, OutcomeUnknownError
 from transcript_store.backends._bucket import Bucket
 from transcript_store.display import many

@@ -240,6 +240,8 @@ class ClaimedLog:
         for number, data in self._unsure:
             if number <= state.slot:
                 self._outcomes[slot_hash(data).decode()] = data in known
+        # A later slot is known, so its number was used, by us or by another writer: the write is not in doubt any more
+        # (D2).
         self._unsure = [unsure for unsure in self._unsure if unsure[0] > state.slot]
         while len(self._outcomes) > _KEPT_OUTCOMES:
             del self._outcomes[next(iter(self._outcomes))]
@@ -308,6 +310,7 @@ class ClaimedLog:
         claim = self.state.claim
         if self.state.is_deleted:
             self._refuse_deleted(self.state.slot)
+        # By the tokens made here, not by the holder's name: two writers may have one name.
         if claim is None or claim.token in self._tokens:
             return
         raise ConversationTakenOverError(
@@ -383,6 +386,7 @@ class ClaimedLog:
             raise _RefusedError(error, nothing_was_put=False) from None
         if not news:
             return WriteOutcome.ABSENT
+        # By its bytes, not by its number: a repeated request may have stored our slot before this answer (D3).
         return WriteOutcome.STORED if news[0].data == data else WriteOutcome.BEATEN
 
     def unknown(self, data: bytes, doing: str, reason: str = "") -> BackendError:
@@ -429,6 +433,7 @@ class ClaimedLog:
             return 0
         first, last = slots[0].number, slots[-1].number
         backend.put_pack(self.id, first, last, b"".join(slot.data for slot in slots))
+        # Read back before the slots go: from then on the pack is the only copy.
         if tidy and self._holds_pack(slots):
             backend.delete_slots(self.id, removable(slots))
         self._packed_to, self._unpacked = last, []
@@ -438,6 +443,7 @@ class ClaimedLog:
         """Pack after every so many slots, and at a release if there are enough for a request (D7)."""
         each, count = self._pack_each, len(self._unpacked)
         if each and count and (count % each == 0 or (self.state.is_released and count >= each // SHORT)):
+            # A pack only saves requests. Its slots are stored already, so nothing that was acknowledged depends on it.
             with suppress(OutcomeUnknownError, BackendError):
                 self.pack(tidy=False)
 

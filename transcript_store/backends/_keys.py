@@ -20,8 +20,9 @@ from transcript_store._conversation.key_changes import NOT_SEALED, Rotation
 from transcript_store._conversation.metadata import Sealing
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import KEY
-from transcript_store._sealing.providers import Keyring, Opens
-from transcript_store._sealing.wrapped_key import (
+from transcript_store._sealing.keys import (
+    Keyring,
+    Opens,
     WrappedKey,
     conversation_of,
     decode_key_file,
@@ -91,6 +92,7 @@ class KeyCell:
                 # Our own bytes: the answer of an earlier attempt was lost, and nothing has to be repeated.
                 if found == data:
                     return True
+                # Another process replaced it first. Its value counts, and ours was never stored.
                 if found != known:
                     return False
             if wait is not None:

@@ -1,9 +1,10 @@
-"""A library on a backend: the class that ``ConversationLibrary(backend)`` creates."""
+"""A library on a backend: the class that ``ConversationLibrary(backend)`` creates, and how a search index reads it."""
 
 from __future__ import annotations
 
 import builtins
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -16,7 +17,8 @@ from transcript_store._conversation.arguments import require_bool
 from transcript_store._conversation.key_changes import IS_NOT_THERE, KEY_IS_GONE, NOT_SEALED, required, several
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.storage import Reader, StorageOptions
-from transcript_store._conversation.summary import ConversationSummary, require_page
+from transcript_store._conversation.summary import ConversationSummary, require_page, summary_in
+from transcript_store._conversation.transcript_file import TranscriptFile, transcript_in
 from transcript_store._conversation.verify import Finding, Verification, verify_folder
 from transcript_store._conversation.writer import Writer
 from transcript_store._library.folders import ConversationWriter, Folders
@@ -34,16 +36,13 @@ from transcript_store._library.pruning import (
     with_what_save_raised,
 )
 from transcript_store._os import filesystem
-from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.os_errors import refusals
-from transcript_store._sealing.providers import EncryptionKey, Keyring
+from transcript_store._os.filesystem import FileSystem, refusals
+from transcript_store._sealing.keys import EncryptionKey, Keyring
 from transcript_store.backends._backend import Backend, UnsupportedByBackendError, patiently
 from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
-from transcript_store.backends._conversation import BackendConversation
-from transcript_store.backends._index_source import BackendIndexSource
 from transcript_store.backends._keys import rotate
 from transcript_store.backends._restoring import write_damaged
-from transcript_store.backends._storage import BackendReader, BackendWriter
+from transcript_store.backends._storage import BackendConversation, BackendReader, BackendWriter
 from transcript_store.backends._summary import listing_row, said_and_touched
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, ConversationStore, Redact
 from transcript_store.errors import (
@@ -58,9 +57,142 @@ from transcript_store.hints import Hint
 from transcript_store.library import ConversationLibrary, Rotation, Shredding
 
 if TYPE_CHECKING:
-    from transcript_store._snapshots.protocol import SnapshotStore
+    from transcript_store._snapshots.snapshot import SnapshotStore
 
 __all__ = ["BackendLibrary"]
+
+_INDEX_PAGE = 1000
+_KEPT = 32
+"""So many conversations stay fetched: the next read of one of them requests only its new slots."""
+
+
+class BackendIndexSource:
+    """The ``IndexSource`` of a library on a backend. A conversation is named by its id; one thread at a time may use it.
+
+    Args:
+        backend: the backend.
+        reader: creates a reader of a conversation.
+        store: creates a store that reads one, with keys.
+        patience: the waits between two attempts, and the function that waits.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        reader: Callable[[str], BackendReader],
+        store: Callable[..., ConversationStore],
+        patience: tuple[tuple[float, ...], Callable[[float], None]],
+    ) -> None:
+        self.name: str = backend.name
+        self.identity: str | None = backend.identity
+        self._backend = backend
+        self._reader = reader
+        self._store = store
+        self._patience = patience
+        self._fetched: OrderedDict[str, BackendReader] = OrderedDict()
+
+    def path(self, folder: str) -> str:
+        """A conversation's name in errors and hits."""
+        return f"{self.name}/{folder}"
+
+    # ---- stamps ---------------------------------------------------------------------------------------------------
+
+    def looks(self, known: Mapping[str, str], *, refresh: bool) -> tuple[Iterator[list[tuple[str, str]]], bool]:
+        """Pages of all ids, each with its stamp (the number of its last slot), and whether that is current.
+
+        A backend that can list the last slots is asked for them. For another one the list summaries are used, which may
+        be late, and lack conversations without one; with ``refresh`` every conversation is read for new slots.
+
+        Args:
+            known: known stamps.
+            refresh: True to read each one if the backend cannot list all at once.
+        """
+        first = self._ends("")
+        if first is not None:
+            return self._pages_from(first), True
+        return (self._asked(known), True) if refresh else (self._left(known), False)
+
+    def _pages_from(self, page: list[tuple[str, int]]) -> Iterator[list[tuple[str, str]]]:
+        while page:
+            yield [(each, str(slot)) for each, slot in page]
+            page = self._ends(page[-1][0]) or []
+
+    def _ends(self, after: str) -> list[tuple[str, int]] | None:
+        found: list[tuple[str, int]] | None = self._ask(lambda: self._backend.ends(after=after, limit=_INDEX_PAGE))
+        return found
+
+    def _asked(self, known: Mapping[str, str]) -> Iterator[list[tuple[str, str]]]:
+        after = ""
+        while page := self._ask(lambda after=after: self._backend.conversations(after=after, limit=_INDEX_PAGE)):  # type: ignore[misc]
+            found = ((each, self._last_slot(each, _number(known.get(each)))) for each in page)
+            yield [(each, str(slot)) for each, slot in found if slot]
+            after = page[-1]
+
+    def _last_slot(self, id: str, known: int) -> int:
+        new = self._ask(lambda: self._backend.read(id, known))
+        return max((piece.last for piece in new), default=known)
+
+    def _left(self, known: Mapping[str, str]) -> Iterator[list[tuple[str, str]]]:
+        before: tuple[str, str] | None = None
+        while page := self._ask(lambda before=before: self._backend.summaries(before=before, limit=_INDEX_PAGE)):  # type: ignore[misc]
+            yield [(each.id, str(max(each.slot, _number(known.get(each.id))))) for each in page]
+            before = page[-1].updated_at, page[-1].id
+
+    def _ask(self, call: Callable[[], Any]) -> Any:
+        waits, sleep = self._patience
+        return patiently(call, waits, sleep, path=self.name, doing="list the conversations")
+
+    # ---- one of them -----------------------------------------------------------------------------------------------------
+
+    def summary(self, folder: str) -> ConversationSummary | None:
+        """The current row of a listing; None if it was deleted."""
+        path = self.path(folder)
+        try:
+            reader = self._read(folder)
+        except ConversationNotFoundError:
+            return None
+        except (CorruptTranscriptError, UnsupportedVersionError) as error:
+            return ConversationSummary(id=folder, directory=path, damage=error.reason)
+        return summary_in(reader.mirror, path)
+
+    @contextmanager
+    def transcript(self, folder: str) -> Iterator[TranscriptFile]:
+        """The current live transcript, open to read.
+
+        Raises:
+            ConversationNotFoundError: it was deleted.
+            CorruptTranscriptError: its slots do not verify.
+            BackendError: the backend does not answer.
+        """
+        reader = self._read(folder)
+        with transcript_in(reader.mirror, self.path(folder)) as transcript:
+            yield transcript
+
+    def store(self, folder: str, **keys: Any) -> ConversationStore:
+        """A store that reads the conversation, not loaded yet."""
+        return self._store(folder, read_only=True, **keys)
+
+    def close(self) -> None:
+        """Release what was fetched."""
+        while self._fetched:
+            self._fetched.popitem()[1].let_go()
+
+    def _read(self, id: str) -> BackendReader:
+        reader = self._fetched.pop(id, None) or self._reader(id)
+        try:
+            reader.look()
+        except BaseException:
+            reader.let_go()
+            raise
+        self._fetched[id] = reader
+        if len(self._fetched) > _KEPT:
+            self._fetched.popitem(last=False)[1].let_go()
+        return reader
+
+
+def _number(look: str | None) -> int:
+    return int(look) if look and look.isdecimal() else 0
+
 
 _PAGE = 200
 _OPTIONS = StorageOptions(max_line_bytes=DEFAULT_MAX_LINE_BYTES)

@@ -24,7 +24,7 @@ from uuid import UUID, uuid5
 
 import orjson
 
-from transcript_store._conversation import consistency
+from transcript_store._conversation import layout
 from transcript_store._conversation.layout import header_of, occupant
 from transcript_store._conversation.metadata import REPLACED
 from transcript_store._conversation.storage import Reader, StorageOptions
@@ -32,11 +32,18 @@ from transcript_store._conversation.writer import Writer
 from transcript_store._log.record import FORMAT, GENESIS, SUFFIX_BYTES, Mark, Position, close_line, record_head
 from transcript_store._log.scan import PIECE_BYTES
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
 from transcript_store._os.names import KEY, is_id
-from transcript_store._os.os_errors import NotOursError, refusals
-from transcript_store.backends._from_folders import encoded_document, standing_of_folder
-from transcript_store.backends._restoring import Kept, RemoteState, RemoteTranscript, Restored, StagedFolder, timeless
+from transcript_store.backends._restoring import (
+    Kept,
+    RemoteState,
+    RemoteTranscript,
+    Restored,
+    StagedFolder,
+    encoded_document,
+    standing_of_folder,
+    timeless,
+)
 from transcript_store.errors import ConversationExistsError
 
 _DOING = "merge the conversation"
@@ -77,15 +84,16 @@ def compare(there: RemoteState, incoming: RemoteState, path: str) -> Comparison:
     """
     live, theirs = there.state.generation, incoming.state.generation
     number = min(live, theirs)
+    # The older of the two live generations decides: the newer history has it in its archive, or states where it ended.
     if number not in there.transcripts:
         end = _stated_end(there, number, path)
-        if end == consistency.End(incoming.state.end.seq, incoming.state.end.head.decode()):
+        if end == layout.End(incoming.state.end.seq, incoming.state.end.head.decode()):
             return Comparison(Way.AHEAD)
         reason = f"generation {number} was deleted here, so it is unknown whether the incoming one is part of it; restore it elsewhere"
         raise ConversationExistsError(path=path, reason=reason)
     ours = there.transcripts[number]
     if number not in incoming.transcripts:
-        if _stated_end(incoming, number, path) == consistency.End(ours.end.seq, ours.end.head.decode()):
+        if _stated_end(incoming, number, path) == layout.End(ours.end.seq, ours.end.head.decode()):
             return Comparison(Way.BEHIND)
         return Comparison(Way.APART, _parting(there, incoming, path))
     other = incoming.transcripts[number]
@@ -116,11 +124,11 @@ def _parting(there: RemoteState, incoming: RemoteState, path: str) -> dict[str, 
     return _apart(incoming, number, following.end, line)
 
 
-def _stated_end(standing: RemoteState, number: int, path: str) -> consistency.End | None:
+def _stated_end(standing: RemoteState, number: int, path: str) -> layout.End | None:
     """The end of a deleted generation, from the next one's header."""
     following = standing.transcripts.get(number + 1)
     header = None if following is None else following.header(path)[0]
-    return consistency.end_of(number, standing.state.conversation, header, standing.state.members)
+    return layout.end_of(number, standing.state.conversation, header, standing.state.members)
 
 
 def _apart(incoming: RemoteState, number: int, common: Position, line: bytes) -> dict[str, Any]:
@@ -386,6 +394,7 @@ def _grow(files: FileSystem, path: str, incoming: RemoteState, mirrors: bool) ->
     )  # no key is needed: sealed records are copied unchanged
     with writer.let_go_at_the_end():
         writer.load()
+        # Compared again under the lock: its writer may have appended since the look without one.
         there = standing_of_folder(writer)
         with refusals(path, _DOING, "It is unchanged"):
             found = compare(there, incoming, path)
@@ -441,6 +450,7 @@ def joined_members(ours: dict[str, Any], theirs: dict[str, Any], further: dict[s
     earlier, later = sorted((ours, theirs), key=lambda members: (str(members["updated_at"]), orjson.dumps(members)))
     labels = {**(earlier.get("labels") or {}), **(later.get("labels") or {})}
     found = {**further, **{name: later[name] for name in _OF_THE_LATER if name in later}}
+    # In the order of the history that got further, so that a merge which adds nothing changes no byte of its metadata.
     order = [*(further.get("labels") or {}), *sorted(labels)]
     return {**found, "labels": {name: labels[name] for name in order}, "updated_at": later["updated_at"]}
 

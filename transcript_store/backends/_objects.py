@@ -46,7 +46,7 @@ from transcript_store.backends._backend import (
 from transcript_store.backends._bucket import Bucket, ListedObject, StoredObject, same_tag
 
 if TYPE_CHECKING:
-    from transcript_store._doctor.probes import Check
+    from transcript_store._doctor import Check
 
 __all__ = ["ObjectStoreBackend"]
 

@@ -33,7 +33,7 @@ from transcript_store.errors import MissingExtraError
 if TYPE_CHECKING:
     import psycopg
 
-    from transcript_store._doctor.probes import Check
+    from transcript_store._doctor import Check
     from transcript_store.backends._backend import KeyValueStore
     from transcript_store.backends._postgres_connections import Connection
 

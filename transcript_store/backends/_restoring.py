@@ -1,6 +1,6 @@
-"""How does a conversation on a backend become a folder? The folder gets its name when it is complete and on disk.
+"""How does a conversation on a backend become a folder, and one in a folder a :class:`RemoteState`?
 
-It is written in a staging area (``_conversation/staging``), under a name that no process looks for. So its own name has
+It is written in a staging area (``_library/group``), under a name that no process looks for. So its own name has
 nothing, or all of it, whatever is interrupted; the next run removes the leftovers of a killed one. An existing folder
 that is behind is brought up to date. More invariants of shipping (S1–S4: ``_shipping``):
 
@@ -21,29 +21,28 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
 
+from transcript_store._conversation import archive, layout
 from transcript_store._conversation.deleting import sweep
-from transcript_store._conversation.layout import occupant
-from transcript_store._conversation.metadata import checked_id
-from transcript_store._conversation.storage import Reader, Storage, StorageOptions
+from transcript_store._conversation.layout import occupant, read_metadata
+from transcript_store._conversation.metadata import MetadataDocument, checked_id, document_body
+from transcript_store._conversation.storage import Reader, State, Storage, StorageOptions
 from transcript_store._conversation.verify import verify_folder
 from transcript_store._conversation.writer import Writer
-from transcript_store._log.header import NotAHeader, read_header
-from transcript_store._log.image import Image
-from transcript_store._log.record import HASH_MEMBER, Header, Position
+from transcript_store._log.header import Image, NotAHeader, read_header
+from transcript_store._log.record import CHECK_MEMBER, HASH_MEMBER, Header, Mark, Position, close_line
 from transcript_store._log.scan import Read, Walk, first_line
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, refusals, storage_error
 from transcript_store._os.lock import Lock
 from transcript_store._os.names import ARCHIVE, KEY, METADATA, TRANSCRIPT, archive_name, stage_name, staged_name
-from transcript_store._os.os_errors import refusals, storage_error
 from transcript_store.backends._backend import Backend, SlotRange
 from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
 from transcript_store.backends._mirror import fill, slot_metadata
@@ -315,6 +314,7 @@ def _put_key(files: FileSystem, path: str, key: bytes) -> None:
     writer = Writer(files, path, StorageOptions(max_line_bytes=0))
     with writer.let_go_at_the_end(), refusals(path, "restore its key", _IS_WHOLE):
         writer.load()
+        # Looked up again under the lock: a key that came meanwhile is the one that the folder is used with.
         if writer.folder.status(KEY) is None:
             writer.folder.replace_file(KEY, [key])
 
@@ -498,3 +498,114 @@ def _verified(id: str, found: Sequence[bytes]) -> tuple[list[Slot], Sequence[byt
 def _lines(data: bytes) -> bytes:
     """Everything but the envelopes: of a pack that cannot be taken apart there are several."""
     return b"".join(line for line in data.splitlines(keepends=True) if not line.startswith(b'{"slot":'))
+
+
+class Moment(NamedTuple):
+    """The contents of metadata.json, read with its transcript."""
+
+    found: MetadataDocument
+    """The bytes of the file."""
+    agreed: MetadataDocument
+    """As it holds: a replace that was cut off before it wrote metadata.json has the metadata in its header."""
+
+
+def read_at_one_moment(reader: Reader) -> Moment:
+    """Refresh a reader to a consistent state of transcript and metadata, both synced."""
+    if reader.state is State.NEW:
+        reader.load()
+    while True:
+        document = read_metadata(reader.folder)
+        reader.refresh()
+        reader.sync_before_copy()
+        agreed = layout.of_live(reader.log.header, document)
+        if isinstance(agreed, MetadataDocument) and read_metadata(reader.folder) == document:
+            return Moment(document, agreed)
+
+
+@contextmanager
+def standing_in(files: FileSystem, path: str, *, with_key: bool = True) -> Iterator[RemoteState]:
+    """The contents of a folder, to be compared within the block, and ``synced`` to be copied (S4). Nothing is locked; it may have a writer.
+
+    Two syncs of directories take most of the time of a backup in which nothing is new.
+    """
+    reader = Reader(files, path, StorageOptions(max_line_bytes=0, tail_only=True))
+
+    def standing(moment: Moment) -> RemoteState:
+        return standing_of_folder(reader, moment, reader.folder.read_file(KEY) if with_key else None)
+
+    def synced() -> RemoteState:
+        return standing(read_at_one_moment(reader))
+
+    with reader.let_go_at_the_end(), refusals(path, "copy the conversation"):
+        reader.load()
+        document = read_metadata(reader.folder)
+        agreed = layout.of_live(reader.log.header, document)
+        if isinstance(agreed, MetadataDocument):
+            yield standing(Moment(document, agreed))._replace(synced=synced)
+        else:  # it was replaced just now
+            yield synced()
+
+
+def standing_of_folder(storage: Storage, moment: Moment | None = None, key: bytes | None = None) -> RemoteState:
+    """The contents of an open folder. Its lines are read on demand, so the storage stays open that long."""
+    header, end = storage.log.header, storage.log.end
+    members = storage.members if moment is None else moment.agreed.members
+    state = LogState(
+        conversation=header.conversation,
+        slot=1,
+        at=storage.log.updated_at,
+        generation=header.generation,
+        members=members,
+        end=end,
+        is_sealed=header.is_sealed,
+    )
+    if moment is None or (moment.found is moment.agreed and moment.found.check is None):
+        document = encoded_document(members, Mark(header.generation, end))
+    else:  # a check covers the mark that is already there
+        document = encoded_document(moment.found.members, moment.found.mark, moment.found.check)
+    return RemoteState(state, _Transcripts(storage), frozenset({timeless(members)}), document, key)
+
+
+def encoded_document(members: dict[str, object], mark: Mark | None, check: tuple[bytes, bytes] | None = None) -> bytes:
+    """metadata.json, with its keyed check if it has one."""
+    body = document_body(members, mark)
+    return close_line(b"", body if check is None else b'%b%b%b"' % (body, CHECK_MEMBER, check[1]))[0]
+
+
+class _Transcripts(Mapping[int, RemoteTranscript]):
+    """The generations in a folder. An earlier one is verified when it is opened."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._live = storage.log.header.generation
+        self._known = {self._live: RemoteTranscript(storage.log.read, storage.log.end)}
+
+    def __getitem__(self, number: int) -> RemoteTranscript:
+        if number not in self._known:
+            if number not in self:
+                raise KeyError(number)
+            with self._storage.archived(number) as log:
+                self._known[number] = RemoteTranscript(self._reads(number), log.end)
+        return self._known[number]
+
+    def _reads(self, number: int) -> Read:
+        """How an earlier generation is read: its file is never changed, and is open only while it is read."""
+
+        def read(offset: int, length: int) -> bytearray:
+            with archive.reading(self._storage.folder, number) as source:
+                return source.read(offset, length)
+
+        return read
+
+    def _numbers(self) -> list[int]:
+        earlier = (number for number in archive.numbers(self._storage.folder) if number < self._live)
+        return [*earlier, self._live]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers())
+
+    def __len__(self) -> int:
+        return len(self._numbers())
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._numbers()

@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 
-from transcript_store._conversation import archive, consistency
+from transcript_store._conversation import archive, layout
 from transcript_store._conversation.storage import Reader, StorageOptions
 from transcript_store._json.times import format_time, parse_time
 from transcript_store._log.log import Log
@@ -30,13 +30,12 @@ from transcript_store._log.record import RECORD_HEAD_BYTES, Mark, Position, reco
 from transcript_store._log.scan import VerifiedChunk, Walk
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
-from transcript_store._os.filesystem import FileSystem
+from transcript_store._os.filesystem import FileSystem, refusals
 from transcript_store._os.names import KEY, METADATA, TRANSCRIPT
-from transcript_store._os.os_errors import refusals
-from transcript_store._sealing.wrapped_key import decode_key_file
+from transcript_store._sealing.keys import decode_key_file
 from transcript_store.backends._backend import Backend, DivergedError
 from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
-from transcript_store.backends._from_folders import read_at_one_moment
+from transcript_store.backends._restoring import read_at_one_moment
 from transcript_store.backends._slots import LogState, encoded
 from transcript_store.backends._storage import require_no_active_writer
 from transcript_store.backends._summary import keep_summary
@@ -139,6 +138,7 @@ class Shipper:
             with suppress(TranscriptStoreError):
                 self._reader.refresh()  # for the rest: the next call reports what is wrong there
             report = self._report()
+        # Otherwise the folder has to look changed: what was appended during the send is sent in the next round.
         if not report.left_records:
             self._sent_looks = looks
         return report
@@ -157,6 +157,8 @@ class Shipper:
         try:
             slots = self._slots
             if slots is not None and slots.is_held:
+                # A release is a courtesy. All that was sent is stored, and the next writer only waits for the idle
+                # time.
                 with suppress(TranscriptStoreError), slots.trying_once():
                     slots.write(lambda state: encoded(state, "release", self._at(state)), _DOING)
                     keep_summary(slots, self._reader.files, self._reader.path, slots.state.at)
@@ -227,8 +229,8 @@ class Shipper:
         if number + 1 in there:
             with self._reader.archived(number + 1) as log:
                 successor = log.header
-        end = consistency.end_of(number, self._claimed.id, successor, self._members)
-        return end == consistency.End(state.end.seq, state.end.head.decode())
+        end = layout.end_of(number, self._claimed.id, successor, self._members)
+        return end == layout.End(state.end.seq, state.end.head.decode())
 
     def _require_same_metadata(self, state: LogState) -> None:
         if self._metadata_is_of_others and _dumped(state.members) != _dumped(self._members):
@@ -326,12 +328,14 @@ class Shipper:
 
     def _send_metadata(self) -> None:
         state, check = self._claimed.state, self._check
+        # Metadata of a later generation belongs behind that generation, which is sent first.
         if state.generation != self._members["generation"]:
             return
         is_same = _dumped(state.members) == _dumped(self._members)
         if check is None:
             if not is_same:
                 self._write("metadata", metadata=self._members)
+        # The keyed check covers the mark. It can only be sent when the copy ends exactly there.
         elif Mark(state.generation, state.end) == self._mark and not (
             is_same and state.checked is not None and state.checked[1] == check
         ):
@@ -363,6 +367,7 @@ class Shipper:
             if not (self._take_over or self._claimed.is_ours or (claim and claim.holder.get(SHIPS) is True)):
                 require_no_active_writer(state, self._files.now_us(), self._claimed.path)
             self._take_note()
+            # Between the look and the claim another session may have written: what was compared no longer holds.
             if self._expected != self._position or state.is_deleted:
                 raise _MovedError
 

@@ -13,15 +13,18 @@ from typing import Any, TypeVar
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
 from transcript_store._os.names import MEDIA, SEALING
-from transcript_store._snapshots.encryption import NONCE_BYTES, Key, NotOpenedError, StoreKeys
 from transcript_store._snapshots.file_store import FileStore
 from transcript_store._snapshots.media import is_hash
 from transcript_store._snapshots.store import KeptSnapshots
 from transcript_store._snapshots.stored import (
     MARK_BYTES,
+    NONCE_BYTES,
     Failure,
+    Key,
+    NotOpenedError,
     PlainSample,
     StoredFiles,
+    StoreKeys,
     has_size_of_mark,
     is_mark,
     mark,

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from transcript_store._conversation.summary import ConversationSummary, summary_in
-from transcript_store._json.turns import imported_at
+from transcript_store._json.parts import imported_at
 from transcript_store._os.filesystem import FileSystem
 from transcript_store.backends._backend import BackendError, OutcomeUnknownError, StoredSummary
 from transcript_store.backends._claims import ClaimedLog

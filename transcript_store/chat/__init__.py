@@ -21,25 +21,23 @@ lists the public names. A provider's SDK is imported only when a client for that
 from transcript_store.chat._client import ResumableChatClient
 from transcript_store.chat._config import (
     MAX_BASE_URL_LENGTH,
+    ChatClient,
     ChatConfig,
+    PersistentChatClient,
     Provider,
+    StreamEvent,
+    StreamingChatClient,
+    TextDelta,
     Tool,
+    ToolCallEnded,
+    ToolCallStarted,
+    TurnEnded,
+    Usage,
     host_of,
     is_loopback,
     validate_base_url,
 )
 from transcript_store.chat._create import PROVIDERS, ProviderInfo, create_client
-from transcript_store.chat._protocols import (
-    ChatClient,
-    PersistentChatClient,
-    StreamEvent,
-    StreamingChatClient,
-    TextDelta,
-    ToolCallEnded,
-    ToolCallStarted,
-    TurnEnded,
-    Usage,
-)
 
 __all__ = [
     "MAX_BASE_URL_LENGTH",

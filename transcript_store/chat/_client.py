@@ -30,9 +30,18 @@ from transcript_store import (
     restore_snapshot,
     snapshot_of,
 )
-from transcript_store.chat._config import ChatConfig, Facts, Tool
+from transcript_store.chat._config import (
+    ChatConfig,
+    Facts,
+    StreamEvent,
+    TextDelta,
+    Tool,
+    ToolCallEnded,
+    ToolCallStarted,
+    TurnEnded,
+    Usage,
+)
 from transcript_store.chat._history import History
-from transcript_store.chat._protocols import StreamEvent, TextDelta, ToolCallEnded, ToolCallStarted, TurnEnded, Usage
 from transcript_store.chat._provider import JSON, Connection, Reply, Request, ToolCall, WireFormat
 from transcript_store.chat._turns import UNRECORDED, Steps, events, from_request_start, paired, turns_of
 from transcript_store.histories import OURS, messages_in, native_history, tool_members, tool_snapshots
@@ -397,6 +406,7 @@ class ResumableChatClient:
         if len(by_name) != len(tools):
             raise ValueError("two tools have the same name")
         self._facts.set(tools=[tool.describe() for tool in tools])
+        # Only after they are on record: a process that resumes knows which tools are missing.
         self._tools = by_name
 
     @property
@@ -506,6 +516,7 @@ class ResumableChatClient:
         for place, call in enumerate(calls):
             yield ToolCallStarted(id=call.id, name=call.name, arguments=call.arguments)
             tool = self._tools.get(call.name)
+            # A call of an unknown tool gets a result too: a provider refuses a request in which a call has none.
             text, is_error = tool.run(call.arguments) if tool else (f"there is no tool named {call.name!r}", True)
             result = self._wire.result(call, text, is_error=is_error)
             if self._wire.results_are_messages:

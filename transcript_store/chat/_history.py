@@ -123,6 +123,7 @@ class History:
         reply at the end, which the provider would take for the beginning of the next one. What another model thought is
         not sent as text: some servers refuse every request that carries it.
         """
+        # If nothing was said since the refusal, leaving it out would leave no question to ask.
         left_out = self._left_out.difference(self._unanswered) if self.is_refused else set(self._left_out)
         if self.ends_cut_short:
             left_out.add(len(self._messages) - 1)
@@ -248,6 +249,7 @@ class History:
             self._note_result(place, call, result)
         except _REFUSALS as error:
             _tell(error)
+            # The tool has run, so the model must learn that it did: a missing result would look as if it had not.
             result = self._wire.result(call, UNRECORDED, is_error=True)
             self._note_result(place, call, result)
         return result

@@ -18,7 +18,7 @@ from itertools import dropwhile
 from typing import NamedTuple
 
 from transcript_store import ConversationStore, IncompleteResponseError
-from transcript_store.chat._protocols import StreamEvent, TurnEnded
+from transcript_store.chat._config import StreamEvent, TurnEnded
 from transcript_store.chat._provider import JSON, Message, ToolCall, ToolResult, WireFormat
 
 _UNDER_WAY = "another turn of this conversation is under way"
@@ -60,6 +60,8 @@ class Turns:
             self.end_stream()
         turn = _CurrentTurn(client, threading.current_thread(), os.getpid())
         try:
+            # One step of the interpreter, so that of two threads only one holds the turn; a lock could stay held after
+            # an interruption.
             if self._held.setdefault(None, turn) is not turn:
                 raise RuntimeError(_UNDER_WAY)
             yield

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import takewhile
+from types import ModuleType
 from typing import Any, NoReturn
 
 from transcript_store import (
@@ -62,7 +63,7 @@ _COMMANDS = {
     "list": ("listing", "list the conversations of a library, latest change first"),
     "search": ("search", "find messages in libraries"),
     "usage": ("usage", "sum tokens and cost by day, model, program, project, session"),
-    "index": ("index", "update, rebuild or remove the index of a library"),
+    "index": ("search", "update, rebuild or remove the index of a library"),
     "import": ("import_", "import other programs' sessions into a library, and follow them"),
     "keep": ("keep", "keep a library up to date with this machine's programs, as a service"),
     "mcp": ("mcp", "let an agent search and read a library (Model Context Protocol)"),
@@ -70,29 +71,29 @@ _COMMANDS = {
     "serve": ("serve", "show a library in the browser, and follow what is appended"),
     "export": ("export", "export a conversation as a file, or as another program's session"),
     "backup": ("backup", "copy a library to a folder, file, database, bucket or pipe; again: only new records"),
-    "restore": ("restore", "restore a backup, or merge it into a library"),
+    "restore": ("backup", "restore a backup, or merge it into a library"),
     "session": ("session", "repair, restore and relink other programs' sessions"),
     "ship": ("ship", "copy conversations to a database or a bucket, and keep the copy up to date"),
     "bisect": ("bisect", "find the first message after which a command fails"),
-    "fork": ("fork", "copy a conversation, or its beginning, into a new one"),
-    "rename": ("rename", "give a conversation a title"),
-    "delete": ("delete", "delete a conversation, its archive and its quarantine"),
+    "fork": ("manage", "copy a conversation, or its beginning, into a new one"),
+    "rename": ("manage", "give a conversation a title"),
+    "delete": ("manage", "delete a conversation, its archive and its quarantine"),
     "prune": ("prune", "list expired conversations and generations, and remove them"),
-    "generations": ("generations", "list the archived generations of a conversation"),
+    "generations": ("manage", "list the archived generations of a conversation"),
     "secrets": ("secrets", "list conversations that hold secrets; with --forget, remove the secrets"),
-    "verify": ("verify", "check every line, the archive and the metadata; change nothing"),
+    "verify": ("repair", "check every line, the archive and the metadata; change nothing"),
     "repair": ("repair", "show what a repair would keep; with --apply, repair"),
-    "head": ("head", "print the head: the hash of the whole transcript"),
+    "head": ("manage", "print the head: the hash of the whole transcript"),
     "snapshot": ("snapshot", "save, list, show and restore snapshots of conversations; manage their keys"),
-    "seal": ("seal", "encrypt a conversation with a key"),
-    "unseal": ("unseal", "decrypt a sealed conversation"),
-    "shred": ("shred", "destroy the key of a sealed conversation: it can never be read again"),
-    "rotate-key": ("rotate_key", "change the key of a library's sealed conversations"),
-    "new-key": ("new_key", "write a new key for sealed conversations to a file"),
-    "writers": ("writers", "list the writers of a library's conversations"),
+    "seal": ("manage_keys", "encrypt a conversation with a key"),
+    "unseal": ("manage_keys", "decrypt a sealed conversation"),
+    "shred": ("manage_keys", "destroy the key of a sealed conversation: it can never be read again"),
+    "rotate-key": ("manage_keys", "change the key of a library's sealed conversations"),
+    "new-key": ("manage_keys", "write a new key for sealed conversations to a file"),
+    "writers": ("manage", "list the writers of a library's conversations"),
     "programs": ("programs", "list the programs that import reads, what is lost, and when they delete sessions"),
     "doctor": ("doctor", "test a directory, and report which promises hold there"),
-    "demo": ("demo.command", "kill a writer with SIGKILL repeatedly, and count what was lost"),
+    "demo": ("demo", "kill a writer with SIGKILL repeatedly, and count what was lost"),
 }
 """The commands by name: the module of each and its line in the help. A module is imported only if its command is used."""
 
@@ -357,7 +358,15 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=what, formatter_class=HelpFormatter)
         if name in words:
             module = import_module(f"{__name__}.{home}")
-            command.description, command.epilog = module.DESCRIPTION, module.EPILOG
-            module.configure(command)
-            command.set_defaults(run=module.run)
+            command.description, command.epilog, configure, run = _parts(module, name.replace("-", "_"))
+            configure(command)
+            command.set_defaults(run=run)
     return parser
+
+
+def _parts(module: ModuleType, name: str) -> Any:
+    """The description, the epilog, and the two functions of a command. A module with several commands has them for each."""
+    if hasattr(module, f"run_{name}"):
+        texts = (getattr(module, f"{name.upper()}_{text}") for text in ("DESCRIPTION", "EPILOG"))
+        return *texts, getattr(module, f"configure_{name}"), getattr(module, f"run_{name}")
+    return module.DESCRIPTION, module.EPILOG, module.configure, module.run

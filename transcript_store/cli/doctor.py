@@ -1,20 +1,59 @@
-"""``transcript-store doctor``: test a directory, and report which promises hold there."""
+"""``transcript-store doctor``: test a directory, and report which promises hold there, and what programs will delete."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from transcript_store import doctor
+from transcript_store import ConversationLibrary, TranscriptStoreError, doctor
 from transcript_store.cli._shared.arguments import add_json, path
+from transcript_store.cli._shared.hints import import_cache
 from transcript_store.cli._shared.keys import counted_sealed
 from transcript_store.cli._shared.names import examined, is_backend_address, none_in
-from transcript_store.cli._shared.retention import outlooks_of, say_outlooks
-from transcript_store.cli._shared.terminal import Working, columns, one_line, say, say_json, say_wrapped, wrapped
+from transcript_store.cli._shared.terminal import (
+    Working,
+    columns,
+    complain,
+    one_line,
+    say,
+    say_json,
+    say_wrapped,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from transcript_store.keeping import RetentionOutlook
+
+_SHOWN = 10
+
+
+def outlooks_of(directory: str) -> list[RetentionOutlook]:
+    """The sessions that they will delete, compared with a library; empty on failure, which is reported."""
+    from transcript_store.keeping import retention_outlook
+    from transcript_store.sources import discover
+
+    try:
+        return retention_outlook(discover(), ConversationLibrary(directory), cache=import_cache())
+    except TranscriptStoreError as error:
+        complain(error.problem)
+        return []
+
+
+def say_outlooks(outlooks: Sequence[RetentionOutlook]) -> None:
+    """Print what programs will delete, and the setting that keeps it."""
+    for one in outlooks:
+        say(one.sentence)
+        if one.problem is not None:
+            complain(one.problem)
+        for source in one.missing[:_SHOWN]:
+            say(f"    not in the library: {one_line(source)}")
+        if (more := len(one.missing) - _SHOWN) > 0:
+            say(f"    and {more:,} more (--json names each)")
+        if one.days is not None:
+            say(f"    to keep them: {one.keeps} in {one_line(one.setting)}{f' ({one.note})' if one.note else ''}")
+
 
 DESCRIPTION = """\
 Test what conversations need in the directory DIR: file system, syncs, locks, renames, cache, space, clock. Report which of the

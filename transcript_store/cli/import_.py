@@ -10,10 +10,9 @@ from datetime import datetime
 
 from transcript_store import ConversationLibrary, ConversationNotFoundError
 from transcript_store.cli._shared.arguments import add_json, path, positive, since
-from transcript_store.cli._shared.folders import import_cache, why_not_imported
+from transcript_store.cli._shared.hints import import_cache, why_not_imported
 from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.names import import_destination, is_backend_address, library_at
-from transcript_store.cli._shared.programs import programs_meant
 from transcript_store.cli._shared.redaction import add_redact, redactor_of
 from transcript_store.cli._shared.tally import ImportTally
 from transcript_store.cli._shared.terminal import (
@@ -31,6 +30,7 @@ from transcript_store.cli._shared.terminal import (
     size,
     status,
 )
+from transcript_store.cli.programs import programs_meant
 from transcript_store.display import MOMENTS
 from transcript_store.formats import READERS
 from transcript_store.importing import (
@@ -181,7 +181,7 @@ def run(arguments: Namespace) -> int:
         tally.say_all(library, what)
     if (redactor := redactor_of(arguments)) is None or arguments.dry_run:
         return tally.exit_code
-    from transcript_store.cli._shared.secrets import forget, say_what_is_kept
+    from transcript_store.cli.secrets import forget, say_what_is_kept
 
     if arguments.forget:
         return max(forget(arguments, [library.directory], redactor), tally.exit_code)

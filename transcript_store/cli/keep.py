@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from transcript_store import ConversationLibrary
 from transcript_store.cli._shared.arguments import add_json, path
-from transcript_store.cli._shared.folders import import_cache
+from transcript_store.cli._shared.hints import import_cache
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, command_keys
 from transcript_store.cli._shared.names import (
     backend_at,
@@ -26,9 +26,7 @@ from transcript_store.cli._shared.names import (
     printable_name,
     taken_apart,
 )
-from transcript_store.cli._shared.programs import programs_meant
 from transcript_store.cli._shared.redaction import add_redact, redactor_of
-from transcript_store.cli._shared.retention import say_outlooks
 from transcript_store.cli._shared.tally import ImportTally
 from transcript_store.cli._shared.terminal import (
     Misuse,
@@ -43,6 +41,7 @@ from transcript_store.cli._shared.terminal import (
     say_json,
     without_credentials,
 )
+from transcript_store.cli.programs import programs_meant
 from transcript_store.file_names import absolute_path
 from transcript_store.sources import PROGRAMS, discover
 
@@ -437,4 +436,6 @@ def _say_status(
         complain(f"{source}: {failure['reason']}")
     if len(state.failed) > _SHOWN:
         complain(f"and {len(state.failed) - _SHOWN:,} more that failed (--json has all)")
+    from transcript_store.cli.doctor import say_outlooks  # here: `doctor` imports its probes
+
     say_outlooks(outlooks)

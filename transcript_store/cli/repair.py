@@ -1,23 +1,30 @@
-"""``transcript-store repair``: show what a repair would keep of a damaged conversation, and repair it on request."""
+"""``transcript-store verify`` and ``repair``: is a conversation damaged, and what would a repair keep?"""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
-import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from transcript_store import ConversationStore, Finding, Repair
+from transcript_store import ConversationStore, Finding, Repair, Verification
 from transcript_store import repair as mend
+from transcript_store import verify as look_at
 from transcript_store.cli._shared.arguments import add_conversation, add_json
 from transcript_store.cli._shared.arguments import path as folder_path
-from transcript_store.cli._shared.hints import as_members
-from transcript_store.cli._shared.keys import VARIABLE, add_keys, command_keys
-from transcript_store.cli._shared.names import is_backend_address, library_at, printable_name, with_id
+from transcript_store.cli._shared.hints import as_members, in_the_shell
+from transcript_store.cli._shared.keys import VARIABLE, CommandKeys, add_keys, command_keys
+from transcript_store.cli._shared.names import (
+    conversation_at,
+    is_backend_address,
+    library_at,
+    printable_name,
+    summary_at,
+    with_id,
+)
 from transcript_store.cli._shared.terminal import (
     Misuse,
     complain,
@@ -32,7 +39,132 @@ from transcript_store.cli._shared.terminal import (
 from transcript_store.cli._shared.whole_libraries import all_of, each_of
 from transcript_store.display import line_location
 
-DESCRIPTION = """\
+VERIFY_DESCRIPTION = """\
+Check every line of the conversation in DIR, its archived generations and its metadata. Report each damage: where, what kind,
+and what to do. Nothing is changed and no lock is taken. Beside a live writer, the line that is being written may show as a
+torn tail.
+
+For a library, check all conversations: a line for each damaged one, and a total.
+
+A sealed conversation is checked as far as possible without the key; with the key every record is opened too.
+"""
+VERIFY_EPILOG = """\
+exit code: 0 if everything is intact, 1 if anything is damaged
+
+examples:
+  transcript-store verify chats/today
+  transcript-store verify chats                                  all of them
+  transcript-store verify                                        all of the default library
+  transcript-store verify chats/today --json | jq '.findings[].hint'
+"""
+
+
+def configure_verify(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    add_conversation(parser, on_backends=True, or_library=True, or_none=True)
+    add_keys(parser, what="the key, to check sealed records too")
+    add_json(parser, "one JSON object a conversation")
+
+
+def run_verify(arguments: Namespace) -> int:
+    """Verify, and print the findings. The exit code is 1 if anything is damaged."""
+    if (names := all_of(arguments.directory)) is not None:
+        return _verify_all(names, arguments)
+    keys = command_keys(arguments)
+    found, is_sealed = _look_at(arguments.directory)
+    if arguments.json:
+        findings = [as_members(finding, found.directory) for finding in found.findings]
+        say_json({**asdict(found), "is_intact": found.is_intact, "findings": findings, "is_sealed": is_sealed})
+    else:
+        _print(found, is_sealed=is_sealed)
+    if found.is_intact and (keys or is_sealed):
+        _open(arguments.directory, found, keys, is_json=arguments.json)
+    return 0 if found.is_intact else 1
+
+
+def _verify_all(names: Sequence[str], arguments: Namespace) -> int:
+    """Verify a library. Without the key, sealed records are not opened; one line says how many conversations that concerns."""
+    keys = command_keys(arguments)
+    code = each_of(arguments, names, lambda name: _problem(name, keys, arguments), "verifying", "whole")
+    sealed = 0 if keys else sum(summary is not None and summary.sealed for summary in map(summary_at, names))
+    if sealed and not arguments.json:
+        which = "1 is sealed, and its" if sealed == 1 else f"{sealed:,} are sealed, and their"
+        complain(f"{which} records were not opened: that needs the key")
+    return code
+
+
+def _problem(name: str, keys: CommandKeys, arguments: Namespace) -> str | None:
+    """The damage of a conversation of a library, in a line; None if it is intact."""
+    found, is_sealed = _look_at(name)
+    if arguments.json:
+        findings = [as_members(finding, found.directory) for finding in found.findings]
+        say_json({**asdict(found), "is_intact": found.is_intact, "findings": findings, "is_sealed": is_sealed})
+    if found.is_intact:
+        if keys and is_sealed:
+            _open(name, found, keys, is_json=True)
+        return None
+    first, *others = found.findings
+    where = line_location(first.line_number, first.offset_bytes)
+    more = f", and {many(len(others), 'finding')} more" if others else ""
+    return f"{first.path}{where}: {first.kind}: {first.reason}{more}; {in_the_shell(first.hint, found.directory)}"
+
+
+def _look_at(name: str) -> tuple[Verification, bool]:
+    """The result of a verification, and whether the conversation is sealed."""
+    if is_backend_address(name):
+        library, own_id = with_id(name)
+        found = library_at(library).verify(own_id)
+    else:
+        found = look_at(name)
+    summary = summary_at(name)
+    return found, summary is not None and summary.sealed
+
+
+def _open(name: str, found: Verification, keys: CommandKeys, *, is_json: bool) -> None:
+    """Open every record with the key; raise if the key is wrong, or if a record was not sealed here."""
+    if keys:
+        with conversation_at(name, read_only=True, **keys.options) as conversation:
+            conversation.load()
+            for generation in (*found.archived_generations, None):
+                for _ in conversation.iter_records(generation=generation):
+                    pass
+    if not is_json:
+        say("the key opens every record" if keys else "without the key, the sealed records were not opened")
+
+
+def _print(found: Verification, *, is_sealed: bool) -> None:
+    say(one_line(found.directory))
+    if any(finding.path == found.directory for finding in found.findings):
+        pass  # the finding is about the folder itself: there is no conversation to describe
+    elif found.generation is None:
+        say("  transcript   cannot be read, from its first line")
+    else:
+        say(f"  transcript   {many(found.records, 'whole record')}, generation {found.generation}, head {found.head}")
+        if is_sealed:
+            say("  sealed       these findings need no key")
+    if found.archived_generations:
+        generations = ", ".join(map(str, found.archived_generations))
+        say(f"  archive      {many(len(found.archived_generations), 'earlier generation')}: {generations}")
+    if found.quarantined:
+        say(f"  quarantine   {many(len(found.quarantined), 'file')} of bytes that recovery removed (not damage):")
+    for path in found.quarantined:
+        say(f"    {one_line(path)}")
+    for finding in found.findings:
+        say()
+        where = line_location(finding.line_number, finding.offset_bytes)
+        length = "" if finding.length_bytes is None else f" ({many(finding.length_bytes, 'byte')})"
+        if finding.path != found.directory:  # the first line of the output is the directory
+            say(f"{one_line(finding.path)}{where}{length}")
+        say(f"  {finding.kind}: {one_line(finding.reason)}")
+        say(f"  hint: {one_line(in_the_shell(finding.hint, found.directory))}")
+    say()
+    if any(finding.path == found.directory for finding in found.findings):
+        say("nothing was checked")  # there is no conversation that could be intact or damaged
+    else:
+        say("intact: no problem found" if found.is_intact else f"damaged: {many(len(found.findings), 'finding')}")
+
+
+REPAIR_DESCRIPTION = """\
 List the damage of the conversation in DIR, and what each repair mode would keep and leave out. Nothing is changed without
 --apply. With it a new generation is written, and the damaged files are kept byte for byte in quarantine/; verify then finds
 no problem. `transcript-store show DIR --salvage` reads it without repairing it.
@@ -51,7 +183,7 @@ For a library it lists, for each damaged conversation, what each mode would keep
 
 If the modes keep different records, --apply needs --mode; on a terminal it asks.
 """
-EPILOG = """\
+REPAIR_EPILOG = """\
 exit code: 0 if there is nothing to repair or it was repaired, 1 if there is damage and nothing was done, 2 if no mode
 was chosen
 
@@ -67,7 +199,7 @@ _WRITTEN_ONCE = (
 _MODES = ("prefix", "salvage", "accept-edits")
 
 
-def configure(parser: ArgumentParser) -> None:
+def configure_repair(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     add_conversation(parser, on_backends=True, or_library=True)
     what = "for a conversation on a backend: write the damaged conversation into this new folder"
@@ -82,7 +214,7 @@ def configure(parser: ArgumentParser) -> None:
     add_json(parser, "one JSON object a mode: what it keeps, leaves out, and where the originals are")
 
 
-def run(arguments: Namespace) -> int:
+def run_repair(arguments: Namespace) -> int:
     """Print what each mode would keep, or repair with ``--apply``.
 
     The exit code is 1 if there is damage and nothing was repaired, and 2 if ``--apply`` needs a mode and has none.
@@ -157,7 +289,9 @@ def _on_backend(arguments: Namespace) -> int:
         say(f"  transcript-store repair {folder}")
         say(f"  transcript-store fork {folder} --into {one_line(for_shell(printable_name(library)))}")
         return 1
-    with tempfile.TemporaryDirectory(prefix="transcript-store-repair-") as folder:
+    from tempfile import TemporaryDirectory  # here: `verify` needs none
+
+    with TemporaryDirectory(prefix="transcript-store-repair-") as folder:
         arguments.directory = os.path.join(folder, own_id)
         there.export_damaged(own_id, arguments.directory)  # type: ignore[attr-defined]
         proposals = _proposals(arguments, (arguments.mode,) if arguments.mode else _MODES)
@@ -204,10 +338,10 @@ def _report(arguments: Namespace, results: list[Repair]) -> None:
             findings = [as_members(finding, result.directory) for finding in result.findings]
             say_json({**asdict(result), "findings": findings})
     else:
-        _print(results)
+        _print_repair(results)
 
 
-def _print(results: list[Repair]) -> None:
+def _print_repair(results: list[Repair]) -> None:
     first = results[0]
     say(one_line(first.directory))
     if not first.findings:

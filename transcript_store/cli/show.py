@@ -1,4 +1,4 @@
-"""``transcript-store show``: print a conversation, for a person or for a program."""
+"""``transcript-store show``: print a conversation, for a person or for a program, and follow it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeVar
+from time import sleep
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from transcript_store import ConversationMetadata, Hint, Record, TranscriptStoreError
+from transcript_store import (
+    ConversationMetadata,
+    ConversationNotFoundError,
+    ConversationStore,
+    GenerationNotFoundError,
+    Hint,
+    Record,
+    TranscriptStoreError,
+)
 from transcript_store.cli._shared.arguments import add_conversation, add_json, positive, whole_number
 from transcript_store.cli._shared.hints import in_the_shell
 from transcript_store.cli._shared.keys import add_keys, command_keys
@@ -57,6 +66,7 @@ from transcript_store.cli._shared.terminal import (
     time,
 )
 from transcript_store.display import title_in
+from transcript_store.import_notes import first_shown
 from transcript_store.messages import left_of, role_of
 
 if TYPE_CHECKING:
@@ -143,8 +153,6 @@ def _show(arguments: Namespace) -> int:
                 say_line(line)
         _print(arguments, generation, wanted if arguments.last is None else _last(arguments.last, wanted, _is_said))
         if arguments.follow:
-            from transcript_store.cli._shared.follow import news
-
             flush()
             for generation, more, event in news(conversation):
                 if event is not None:
@@ -410,3 +418,51 @@ def _what_was_taken_back(named: tuple[int, ...]) -> str:
 
 def _shortened(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[:length]}… ({len(text):,} characters)"
+
+
+_POLL_SECONDS = 0.2
+
+
+class News(NamedTuple):
+    """Either records that were appended to a generation, or an event: a sentence about the conversation."""
+
+    generation: int
+    records: Sequence[Record]
+    event: str | None = None
+
+
+def news(conversation: ConversationStore) -> Iterator[News]:
+    """Yield new records; end when the conversation is deleted.
+
+    ``conversation`` is read-only and loaded. Its current records are not repeated.
+    """
+    generation, seen = conversation.get_metadata().generation, conversation.record_count
+    while True:
+        sleep(_POLL_SECONDS)
+        try:
+            conversation.refresh()
+        except ConversationNotFoundError:
+            yield News(generation, (), "the conversation was deleted")
+            return
+        live = conversation.get_metadata().generation
+        shown_from = first_shown(conversation) if generation < live else 0
+        while generation < live:
+            # It was replaced since the last refresh, perhaps several times. Records that were appended before a replace, and not
+            # seen yet, are in the archive now.
+            try:
+                if generation < shown_from:
+                    end = "its end is not shown: secrets were removed since"
+                    yield News(generation, (), f"generation {generation}: {end}")
+                else:
+                    yield News(generation, conversation.get_records(generation=generation)[seen:])
+            except GenerationNotFoundError:
+                yield News(generation, (), f"generation {generation} is not in the archive: its end cannot be shown")
+            generation, seen = generation + 1, 0
+            yield News(generation, (), f"the transcript was replaced: generation {generation} starts")
+        count = conversation.record_count
+        # A writer never lowers the generation or removes records within one: a backup was restored.
+        if generation > live or count < seen:
+            yield News(live, (), "an older copy of the conversation was put in its place")
+        elif count > seen:
+            yield News(live, conversation.get_records(last=count - seen))
+        generation, seen = live, count

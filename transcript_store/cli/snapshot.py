@@ -18,7 +18,7 @@ from transcript_store import (
     write_key_file,
 )
 from transcript_store.cli._shared.arguments import HelpFormatter, add_conversation, add_json, path, whole_number
-from transcript_store.cli._shared.folders import instead_of_a_store
+from transcript_store.cli._shared.hints import instead_of_a_store
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, add_retired_keys, command_keys, key_in, keys_if_sealed
 from transcript_store.cli._shared.messages import manner_here, message_lines
 from transcript_store.cli._shared.names import BEGINNING, conversation_at, is_backend_address, snapshots_at, the_only

@@ -10,35 +10,39 @@
         print(report.action, report.id, report.messages, report.findings, report.reason)
 
 docs/import.md has the promises F1 to F8.
+
+An overview, before an import, counts a file as a session with its last change as its time, and does not read it. A
+database is opened for the times of its sessions, if its reader knows them.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import closing
-from datetime import datetime
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from typing import Literal
 
-from transcript_store.formats import READERS, SessionReader, redaction_of
+from transcript_store.errors import TranscriptStoreError
+from transcript_store.formats import READERS, SessionReader, StampingReader, redaction_of
 from transcript_store.import_notes import earlier_generations
-from transcript_store.importing._following import QUIET_SECONDS, SourceFollower
-from transcript_store.importing._overview import ProgramOverview, overviews
-from transcript_store.importing._parallel import FEWEST, in_processes, may_fork
-from transcript_store.importing._reading import ImportOptions, import_together
+from transcript_store.importing._reading import FEWEST, ImportOptions, import_together, in_processes, may_fork
 from transcript_store.importing._report import UNREAD, Action, ImportReport, LineCounts, conversation_id, refused_report
-from transcript_store.importing._stamps import Stamps
+from transcript_store.importing._stamps import QUIET_SECONDS, SourceFollower, Stamps
 from transcript_store.library import ConversationLibrary
 from transcript_store.redaction import SecretRedactor, require_redactor
 from transcript_store.sources import (
     FoundSource,
+    Rows,
     UnusableFormatError,
     added_formats,
     added_names,
     discover,
     find_sources,
+    open_parts,
 )
 
 __all__ = [
@@ -57,6 +61,55 @@ __all__ = [
     "import_conversations",
     "overviews",
 ]
+
+_DATABASES = (".db", ".sqlite", ".sqlite3")
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOverview:
+    """What one program keeps."""
+
+    program: str
+    sessions: int
+    """The number of sessions; 1 for a database whose reader does not count them."""
+    size: int
+    """In bytes, of all its files."""
+    first: datetime | None
+    """When the first session began, or else the oldest file changed; None if no session was found."""
+    last: datetime | None
+    """When one last changed."""
+
+
+def overviews(found: Iterable[FoundSource]) -> list[ProgramOverview]:
+    """What each program keeps of what :func:`discover` found, in that order. What cannot be read counts with its file."""
+    files: dict[str, list[FoundSource]] = {}
+    for one in found:
+        if one.program is not None and one.why_not is None:
+            files.setdefault(one.program, []).append(one)
+    return [_overview(program, its) for program, its in files.items()]
+
+
+def _overview(program: str, files: list[FoundSource]) -> ProgramOverview:
+    sessions = 0
+    times: list[float] = []  # in seconds
+    for one in files:
+        spans = list(_sessions_in(one)) if one.path.endswith(_DATABASES) else [(one.mtime_ns / 1e9, one.mtime_ns / 1e9)]
+        sessions += len(spans)
+        for span in spans:
+            times += span
+    first, last = (datetime.fromtimestamp(at, UTC) for at in (min(times), max(times))) if times else (None, None)
+    return ProgramOverview(program, sessions, sum(one.size for one in files), first, last)
+
+
+def _sessions_in(one: FoundSource) -> Iterator[tuple[float, float]]:
+    with suppress(TranscriptStoreError, OSError), open_parts(one.path) as parts:
+        for part in parts:
+            if isinstance(part, tuple) and isinstance(part[1], Rows):
+                reader = next((reader for reader in READERS if reader.recognizes(part[0])), None)
+                if isinstance(reader, StampingReader):
+                    yield from reader.session_times(part[1])
+                    return
+    yield one.mtime_ns / 1e9, one.mtime_ns / 1e9
 
 
 def import_conversations(

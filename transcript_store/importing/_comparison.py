@@ -90,6 +90,7 @@ def standing_of(conversation: ConversationStore, plan: SessionPlan, source: File
         return _of_a_replaced_one(conversation, plan, source)
     compared = _of_a_live_one if plan.edition is None else _of_an_export
     standing = compared(conversation, plan, source, note)._replace(may_lack_some=_may_lack_some(note))
+    # A source that cannot be read now (cut, too long) must not replace messages that were read from it before.
     if standing.action in ("replaced", "reread") and _is_cut(plan) and not _says_nothing(conversation):
         raise UnreadableNowError(id=conversation.get_metadata().id)
     if standing.action in WRITTEN and has_another_form(conversation, plan):
@@ -148,8 +149,10 @@ def _of_a_live_one(
     is_reread = note.get("reader", 1) < plan.revision
     is_beginning = begins_as_noted(source, note)
     has_only_grown = is_beginning and is_redacted_enough and not is_reread
+    # The first bytes have the noted hash and there are no more of them: no line has to be decoded (F2).
     if has_only_grown and note.get("complete") and number == last and source.stamp.size == note["file"]["size"]:
         return ImportDecision("unchanged", number, noted=note)
+    # The record was redacted, and the plan is not: it would bring the secrets back.
     if not redaction_covers(plan.redaction, note.get("redaction")):
         raise RedactedBeforeError(id=conversation.get_metadata().id, source=noted_file(note))
     other_file = noted_file(note) != encodable(source.name)
@@ -205,6 +208,7 @@ def _of_an_export(
 ) -> ImportDecision:
     other_is_there = noted_file(note) != encodable(source.name) and _is_there(noted_file(note))
     age = _age(conversation, plan, source, note)
+    # An older export would take back what a newer one said.
     if age < 0:
         return ImportDecision("unchanged")
     if not redaction_covers(plan.redaction, note.get("redaction")):
@@ -314,6 +318,8 @@ def _of_a_replaced_one(conversation: ConversationStore, plan: SessionPlan, sourc
             if isinstance(note.get("edition"), list) and plan.edition and tuple(note["edition"]) >= plan.edition:
                 return ImportDecision("unchanged")
             is_as_it_was = begins_as_noted(source, note) and source.stamp.size == note["file"]["size"]
+            # This version may read the same bytes differently. That is no change of the source, and the user went on
+            # from the earlier reading.
             if is_as_it_was and note.get("reader", 1) < plan.revision:
                 return ImportDecision("unchanged")
             if note["generation"] == len(plan.generations) - 1:
@@ -468,6 +474,7 @@ def _is_superseded(library: ConversationLibrary, other: str, its_id: str, source
     with library.open(other, lock_timeout_seconds=_WAIT_SECONDS) as store:
         notes = [note for record in store.iter_records() if (note := note_of(record)) is not None]
         labels = store.get_metadata().labels
+        # A conversation that a user continued is not only a misreading of the source.
         if not notes or SUPERSEDED in labels or is_continued(store):
             return False
         if noted_file(notes[-1]) != encodable(source.name) and not begins_as_noted(source, notes[-1]):

@@ -120,6 +120,7 @@ class Importer:
         report = plan_report(plan, source=source.name)
         try:
             return self._put(plan, source, report, is_alone=is_alone)
+        # These concern the disk, not this session: an import must not continue as if only one source were bad.
         except (StorageError, PoisonedError):
             raise
         except ConversationShreddedError as error:
@@ -312,6 +313,7 @@ class _PlanImport:
     def _go_on_behind(self, position: TranscriptPosition, found: ImportDecision) -> ImportDecision:
         """Write the decision if the conversation still ends where it did; else decide again."""
         with self._library.open(self._id, verify="tail", lock_timeout_seconds=_WAIT_SECONDS) as store:
+            # Decided again under the lock: another import, or the user, may have written since the look.
             if store.position != position:
                 found = self._with_note(store, standing_of(store, self._plan, self._source))
             if found.action in WRITTEN:
@@ -322,6 +324,7 @@ class _PlanImport:
         """Into the group; by itself if it is so large that it is stored in batches, which a kill does not take back."""
         remaining = batches(self._plan.generations[0](), self._source.stamp.size)
         first = next(remaining)
+        # A group is all or nothing, so only a session that is written at once may join it.
         if first.is_last and len(self._plan.generations) == 1:
             self._stored(0, first, lambda lists: group.add(**self._contents(lists)))
             return
@@ -402,6 +405,8 @@ class _PlanImport:
         try:
             return put(batch.lists(self._note(number, batch)))
         except InvalidMessageError:
+            # One message that cannot be stored must not cost the others: it becomes an event with its bytes, and a
+            # finding (F6).
             self.findings += [each for each in refused_of(batch.entries) if each not in self.findings]
             return put(batch.lists(self._note(number, batch), checked=True))
 

@@ -57,6 +57,7 @@ import anyio
 from transcript_store.integrations._conversations import (
     Home,
     OpenOptions,
+    begin_turn,
     call_now,
     close,
     conversation,
@@ -83,7 +84,6 @@ from transcript_store.integrations._model_messages import (
     of_json,
     tool_calls_of,
 )
-from transcript_store.integrations._runs import begin_turn
 from transcript_store.integrations._values import of_items, readable, redact_item, stored
 from transcript_store.library import ConversationLibrary
 from transcript_store.messages import EncodedMessage

@@ -3,10 +3,10 @@
 docs/keep.md has its setup and its guarantees.
 """
 
-from transcript_store.keeping._keeper import Keeper, KeepEvent
-from transcript_store.keeping._retention import RetentionOutlook, retention_outlook
-from transcript_store.keeping._state import (
+from transcript_store.keeping._keeper import (
     AlreadyKeptError,
+    Keeper,
+    KeepEvent,
     KeepState,
     KeptProgram,
     is_kept,
@@ -15,6 +15,7 @@ from transcript_store.keeping._state import (
     replace_file,
     state_path,
 )
+from transcript_store.keeping._retention import RetentionOutlook, retention_outlook
 from transcript_store.keeping._units import KeepService, service_for
 from transcript_store.keeping._watching import PollingWatcher, SystemWatcher, Watcher, best_watcher
 

@@ -11,22 +11,78 @@ r"""Removes secrets that should not be stored: a function from message to messag
 It finds secrets with a recognizable form: keys and tokens of services, private keys, JSON web tokens, passwords in
 the URL of a server. It cannot find a password in plain words: give a pattern for it. docs/import.md has the
 measurements.
+
+JSON within a text is changed in part. The rest keeps its spelling: ``1e400`` and ``1.10`` are numbers that Python would
+write differently, and an indentation is intentional.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import operator
 import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 from transcript_store.redaction._forms import DONE, private_keys, secrets_in, secrets_named, texts_in_base64
-from transcript_store.redaction._json_in_text import parse_json_text, respelled
 
 __all__ = ["Redacted", "SecretRedactor"]
+
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*"|[{}\[\]]|[^\s"{}\[\],:]++')
+"""A text, a bracket, a number or a word."""
+
+
+def parse_json_text(text: str) -> Any:
+    """The object or list that a text is.
+
+    Raises:
+        ValueError: it is not JSON, or has an object with a repeated name: the first value would not be checked.
+        RecursionError: it nests more deeply than Python goes.
+    """
+    return json.loads(text, object_pairs_hook=_each_name_once)
+
+
+def _each_name_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    each = dict(members)
+    if len(each) < len(members):
+        raise ValueError
+    return each
+
+
+def respelled(text: str, value_read: Any, now: Any) -> str:
+    """A text that said one value, with each part of it that is another object now spelled again."""
+    tokens = _TOKEN.finditer(text)
+    pieces: list[str] = []
+    done = 0
+
+    def value(value_read: Any, now: Any) -> None:
+        nonlocal done
+        first = last = next(tokens)
+        is_held = isinstance(value_read, (dict, list)) and type(value_read) is type(now) and len(value_read) == len(now)
+        if value_read is not now and is_held:
+            for part, part_now in zip(_parts(value_read), _parts(now), strict=True):
+                value(part, part_now)
+            next(tokens)  # its closing bracket
+            return
+        level = int(first[0] in "{[")
+        while level:
+            last = next(tokens)
+            level += (last[0] in "{[") - (last[0] in "}]")
+        if value_read is not now:
+            pieces.extend((text[done : first.start()], json.dumps(now, ensure_ascii="\\u" in first[0])))
+            done = last.end()
+
+    value(value_read, now)
+    return "".join((*pieces, text[done:]))
+
+
+def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return chain.from_iterable(value.items()) if isinstance(value, dict) else value
+
 
 KNOWN = 6
 """The version of the forms that are known. It grows when a form is added or changed."""

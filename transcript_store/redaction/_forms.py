@@ -292,6 +292,7 @@ def secrets_named(name: str, text: str) -> Iterator[tuple[int, int, str]]:
             # One, or several of one header: what stands further on has its literal in the text itself.
             found = _of_kind(before + text, kind, literal)
             for start, end, called in found if kind.each else islice(found, 1):
+                # What was found begins in the text itself, not in the name that was put in front of it.
                 if start >= len(before):
                     yield start - len(before), end - len(before), called
 
@@ -402,6 +403,7 @@ def _decoded(characters: str) -> str:
     digits = digits[: len(digits) - (len(digits) % 4 == 1)]
     data = base64.b64decode(digits + "=" * (-len(digits) % 4))
     said = data.decode("utf-16-le" if data[1:2] == b"\0" else "utf-8", "replace")
+    # The last character may be half of one: the text was cut off there.
     return "" if "\ufffd" in said[:-1] else said
 
 
@@ -443,6 +445,8 @@ def private_keys(text: str) -> Iterator[tuple[int, int, str]]:
             if _SOME_OF_IT.search(text, begun.end(), literal.start()):  # else the text only mentions the form
                 yield begun.start(), literal.end(), "private-key"
             begun = None
+        # A second BEGIN without an END between them: the first key was cut off, and what is there of it is a secret
+        # too.
         elif literal[1] == "BEGIN":
             if begun is not None:
                 yield from _cut_key(text, begun)

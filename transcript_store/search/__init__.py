@@ -17,10 +17,9 @@ docs/search.md has the query language and the promises F9 to F11.
 """
 
 from transcript_store.search._answers import Hit, IndexStatus, IndexUpdate, ListPage, Order, SearchResult, Sort
+from transcript_store.search._catalogue import IndexSource, index_source, list_snapshots
 from transcript_store.search._index import UPDATE_SECONDS, SearchIndex
-from transcript_store.search._index_source import IndexSource, index_source
 from transcript_store.search._query import FILTERS
-from transcript_store.search._snapshots import list_snapshots
 
 __all__ = [
     "FILTERS",

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from transcript_store.display import title_in
-from transcript_store.search._catalogue import FACTS
+from transcript_store.search._catalogue import FACTS, IndexSource
 from transcript_store.search._database import Database
-from transcript_store.search._index_source import IndexSource
-from transcript_store.search._matching import Span
-from transcript_store.search._query import EVERY, all_conditions, conditions, parse_query
+from transcript_store.search._query import EVERY, Span, all_conditions, conditions, parse_query
 from transcript_store.transcripts import ConversationSummary
 
 if TYPE_CHECKING:

@@ -1,22 +1,139 @@
-"""Which conversations exist? A ``stat`` of each, and a summary of those whose stamp changed.
+"""Which conversations and snapshots exist? Only those whose stamp changed are read.
 
 How a conversation looks is its stamp: inode, size, mtime and ctime of its transcript and its metadata. A file that was
 written a moment ago may be written again without another time to show for it, so its stamp does not count yet, and it
 is read again.
+
+The summaries of a snapshot store are kept in a file of the cache directory. It is derived and disposable, as an index
+is: if anything is wrong with it, every snapshot is read. It has the stamp of
+each file (inode, size, times) before it was read; a file that was written a moment ago may have the same stamp after
+another write, so it is not kept.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import json
 import os
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import astuple, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from transcript_store.file_names import METADATA, TRANSCRIPT
-from transcript_store.search._database import Database
-from transcript_store.search._index_source import FolderIndexSource, TrackedIndexSource
+from transcript_store.errors import StorageError, TranscriptStoreError
+from transcript_store.file_names import METADATA, TRANSCRIPT, absolute_path
+from transcript_store.hints import Hint, hint_of_errno
+from transcript_store.search._database import Database, cache_folder, path_in
+from transcript_store.transcripts import TranscriptFile, open_transcript, summary_of
 
 if TYPE_CHECKING:
-    from transcript_store.library import ConversationSummary
+    from transcript_store.conversation import ConversationStore
+    from transcript_store.library import ConversationLibrary, ConversationSummary
+    from transcript_store.snapshots import FileStore, SnapshotSummary
+
+_OF_THE_PROCESS = frozenset({Hint.ALLOW_MORE_FILES, Hint.FREE_MEMORY})
+
+
+def raise_if_of_the_process(error: TranscriptStoreError) -> None:
+    """Raise an error about this process itself (files, memory): no conversation may be skipped for it."""
+    if error.hint in _OF_THE_PROCESS:
+        raise error
+
+
+def index_error(error: OSError, path: str, doing: str) -> StorageError:
+    """The system's refusal, with a hint."""
+    number = error.errno or errno.EIO
+    why = error.strerror or str(error)
+    return StorageError(path=path, doing=doing, errno=number, strerror=why, hint=hint_of_errno(number))
+
+
+class IndexSource(Protocol):
+    """A library as an index reads it: a conversation is named by its folder, on a backend by its id. Only one thread at
+    a time may use it.
+    """
+
+    name: str
+    """Its name in errors: for a backend the address, without its user, password and options."""
+
+    identity: str | None
+    """The name of its index: the same for a library on each host and in each process. None: its index is not kept."""
+
+    def path(self, folder: str) -> str:
+        """The name of a conversation for people."""
+        ...
+
+    def summary(self, folder: str) -> ConversationSummary | None:
+        """The current row of a listing; None if the conversation no longer exists."""
+        ...
+
+    def transcript(self, folder: str) -> AbstractContextManager[TranscriptFile]:
+        """The current live transcript."""
+        ...
+
+    def store(self, folder: str, **keys: Any) -> ConversationStore:
+        """A store that reads a conversation, not loaded yet."""
+        ...
+
+    def close(self) -> None:
+        """Release the resources kept for the next call."""
+        ...
+
+
+class TrackedIndexSource(IndexSource, Protocol):
+    """An index source that reports the stamps of its conversations itself, instead of files."""
+
+    def looks(self, known: Mapping[str, str], *, refresh: bool) -> tuple[Iterator[list[tuple[str, str]]], bool]:
+        """Pages of all conversations with their stamps, and whether these are current or only the last reported ones."""
+        ...
+
+
+class FolderIndexSource:
+    """A library in a directory."""
+
+    def __init__(self, directory: str) -> None:
+        self.name: str = directory
+        self.identity: str | None = directory
+
+    def names(self) -> list[bytes]:
+        """All names in the directory, conversations among them.
+
+        Raises:
+            StorageError: the library cannot be read. (One that does not exist has no conversations.)
+        """
+        try:
+            return [name for name in os.listdir(os.fsencode(self.name)) if not name.startswith(b".")]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise index_error(error, self.name, "list the conversations") from error
+
+    def path(self, folder: str) -> str:
+        return f"{self.name}/{folder}"
+
+    def summary(self, folder: str) -> ConversationSummary | None:
+        return summary_of(self.path(folder))
+
+    def transcript(self, folder: str) -> AbstractContextManager[TranscriptFile]:
+        return open_transcript(self.path(folder))
+
+    def store(self, folder: str, **keys: Any) -> ConversationStore:
+        from transcript_store.conversation import ConversationStore
+
+        return ConversationStore(self.path(folder), read_only=True, **keys)
+
+    def close(self) -> None:
+        """No-op: each file is closed after it was read."""
+
+
+def index_source(library: ConversationLibrary | str) -> FolderIndexSource | TrackedIndexSource:
+    """The index source of a library, or of its directory. Close it. It claims nothing, and takes no lock."""
+    if isinstance(library, str):
+        return FolderIndexSource(library)
+    found: TrackedIndexSource | None = getattr(library, "index_source", None)
+    return FolderIndexSource(library.directory) if found is None else found
+
 
 SETTLED_NS = 2 * 10**9
 _FILES = tuple(b"/" + os.fsencode(name) for name in (TRANSCRIPT, METADATA))
@@ -229,3 +346,90 @@ def _storable(fact: str | int | None, absent: str | int | None) -> str | int | N
     if fact is None:
         return absent
     return min(int(fact), 2**63 - 1) if isinstance(fact, int) else fact
+
+
+_SUFFIX = ".json"
+_VERSION = 1
+
+Known = dict[str, tuple[str, "SnapshotSummary"]]
+"""By the id of a snapshot: the stamp of its file, and its summary."""
+
+
+def list_snapshots(store: FileStore, *, cache: str | os.PathLike[str] | None = None) -> list[SnapshotSummary]:
+    """The result of ``store.list()``, the newest first; unchanged files are not read again.
+
+    So a file with changed bytes but unchanged size and times is listed unchanged; ``store.verify()`` reads
+    everything. Nothing is kept of a store that has a key: every snapshot is read.
+
+    Args:
+        store: the store.
+        cache: the directory of the file, 0600; None for ``transcript-store`` in the user's cache directory.
+
+    Raises:
+        StorageError: the store cannot be read.
+    """
+    from transcript_store.snapshots import SnapshotSummary  # a search need not import it
+
+    if store.has_key:
+        return store.list()
+    path = path_in(cache_folder() if cache is None else absolute_path(cache), store.directory, "snapshots-{}")
+    looks = _looks(store.directory)
+    if looks is None:
+        return store.list()  # which raises the right error
+    known = {its_id: one for its_id, one in _read(path).items() if looks.get(its_id) == one[0]}
+    read = store.list(looks.keys() - known.keys())
+    summaries = SnapshotSummary.newest_first([*(summary for _, summary in known.values()), *read])
+    fresh = {summary.id: (looks[summary.id], summary) for summary in read if looks.get(summary.id)}
+    if fresh:
+        with suppress(OSError):  # it costs time, never an answer
+            _write(path, known | fresh)
+    return summaries
+
+
+def _looks(directory: str) -> dict[str, str] | None:
+    """The stamp of each snapshot's file; "" if another write may leave the same one. None if the system refuses."""
+    settled = time.time_ns() - SETTLED_NS
+    found = {}
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.name.endswith(_SUFFIX):
+                    status = entry.stat(follow_symlinks=False)
+                    is_settled = status.st_mtime_ns < settled and status.st_ctime_ns < settled
+                    stamp = f"{status.st_ino}.{status.st_size}.{status.st_mtime_ns}.{status.st_ctime_ns}"
+                    found[entry.name.removesuffix(_SUFFIX)] = stamp if is_settled else ""
+    except OSError:
+        return None
+    return found
+
+
+def _read(path: str) -> Known:
+    """The stored summaries; none if the file is not intact."""
+    from transcript_store.snapshots import SnapshotSummary
+
+    try:
+        # The name may be anything: a pipe must not block, and a link is not followed.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+            digest, _, data = file.read().partition(b"\n")
+        if digest.decode("ascii", "replace") != hashlib.sha256(data).hexdigest():
+            return {}
+        kept = json.loads(data)
+        if kept["version"] != _VERSION:
+            return {}
+        names = kept["names"]
+        return {
+            values[0]: (stamp, SnapshotSummary(**dict(zip(names, values, strict=True)))) for stamp, values in kept["of"]
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _write(path: str, known: Known) -> None:
+    of = [[stamp, astuple(summary)] for stamp, summary in known.values()]
+    names = [field.name for field in fields(next(iter(known.values()))[1])]
+    data = json.dumps({"version": _VERSION, "names": names, "of": of}).encode()
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    temporary = f"{path}-{os.getpid()}"
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+        file.write(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
+    os.replace(temporary, path)

@@ -198,6 +198,7 @@ class Database:
             one("PRAGMA user_version"),
             one("SELECT value FROM about WHERE name='library'"),
         )
+        # The library too: a folder that was moved takes its identity along, and another one may be at its path.
         if facts != (_APPLICATION, VERSION, os.fsencode(self._library)):
             raise DamagedIndexError("it is of another version, or of another library")
         self.has_words = bool(one("SELECT count(*) FROM sqlite_master WHERE name='words'"))
@@ -284,6 +285,7 @@ class Database:
                 return
             if seal == _seal_of(path):  # and no process wrote meanwhile
                 raise DamagedIndexError("its checksum does not match")
+        # A writer removes the checksum first, so its absence is damage only where no writer is at work.
         if not self._is_written():
             _check_inside(path)
             self._note_a_writer(path)  # so that the checksum is written in the end

@@ -14,12 +14,12 @@ from transcript_store.display import title_in
 from transcript_store.errors import StorageError, TranscriptStoreError
 from transcript_store.messages import left_of, role_of
 from transcript_store.search._answers import Hit, Sort
+from transcript_store.search._catalogue import IndexSource, raise_if_of_the_process
 from transcript_store.search._database import Database
-from transcript_store.search._index_source import IndexSource, raise_if_of_the_process
 from transcript_store.search._indexing import EARLIER, LEFT, MESSAGE, said_by, short
-from transcript_store.search._matching import Match
 from transcript_store.search._query import (
     EVERY,
+    Match,
     Query,
     QueryPlan,
     Range,
@@ -195,6 +195,7 @@ class Finder:
             with self._opened() as opened:
                 for hit in reversed(opened.last_hits_in(folder, title, match, query, limit)):
                     found[_KINDS[hit.beside]].append(hit)
+            # Messages of earlier generations and of abandoned branches come last, so they never end the search.
             if len(found[MESSAGE]) >= limit:
                 break
         return tuple(hit for its in found.values() for hit in newest_first(its[:limit]))[:limit]
@@ -343,6 +344,7 @@ class _Opened:
             if transcript is not None and transcript.holds(row.read_to):
                 self._changed.add(row.folder)
             return None
+        # Retracted after the index was updated: the record itself does not show it.
         if self._taken_back_in(row.folder, row.read_to)(row.seq):
             return None
         return self._hit_of(row.folder, row.title, placed.record, match, None)
@@ -415,6 +417,7 @@ def hit_of(record: Record, match: Match, redact: Redact | None, title: str | Non
     if message is None:
         return None
     if redact is not None:
+        # Before the match: a query must not find, and so confirm, a secret that is not shown.
         message, extra = redact(message), redact({"extra": extra})["extra"]
         title = redact({"title": title or ""})["title"]
     if (found := match(texts_of(message, extra))) is None:

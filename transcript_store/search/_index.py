@@ -27,13 +27,18 @@ from transcript_store.search._answers import (
     listed,
     page_of,
 )
-from transcript_store.search._catalogue import CatalogueUpdate, note, update_catalogue
+from transcript_store.search._catalogue import (
+    CatalogueUpdate,
+    FolderIndexSource,
+    index_error,
+    index_source,
+    note,
+    update_catalogue,
+)
 from transcript_store.search._database import Database, cache_folder, is_busy, is_full, path_in, remove_index
 from transcript_store.search._finding import Finder, Redact, SealedFinder, newest_first
-from transcript_store.search._index_source import FolderIndexSource, index_error, index_source
 from transcript_store.search._indexing import PENDING, Indexer
-from transcript_store.search._matching import Match, matcher, with_pattern
-from transcript_store.search._query import Query, functions, parse_query
+from transcript_store.search._query import Match, Query, functions, matcher, parse_query, with_pattern
 
 if TYPE_CHECKING:  # a command that searches starts in two thirds of the time without what writes conversations
     from transcript_store.keys import KeyProvider
@@ -188,6 +193,7 @@ class SearchIndex:
                 if time.monotonic() > patience:
                     raise
                 continue  # SQLite has waited for the other writer; its work need not be repeated
+            # Only where the caller waits: a rebuild takes as long as the first build.
             if limit is None and with_texts and self._is_mostly_dead():
                 self._start_again()
                 continue
@@ -245,6 +251,7 @@ class SearchIndex:
         for attempt in range(3):
             try:
                 return work()
+            # A mistake in our own statement: a new index would meet it again.
             except sqlite3.ProgrammingError:
                 raise
             except MemoryError as error:  # SQLite's too
@@ -254,6 +261,8 @@ class SearchIndex:
                 if attempt == 2:
                     number = errno.ENOSPC if is_full(error) else errno.EIO
                     raise index_error(OSError(number, str(error)), self._library, "keep an index") from error
+                # Locked for longer than SQLite waits, or damaged twice: the file is left to the others, and a private
+                # index answers.
                 if attempt or is_busy(error):
                     self._path = None
                 with suppress(StorageError):

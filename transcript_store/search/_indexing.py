@@ -19,9 +19,8 @@ import orjson
 
 from transcript_store.errors import ConversationNotFoundError, StorageError, TranscriptStoreError
 from transcript_store.messages import left_of, role_of
-from transcript_store.search._catalogue import CatalogueRow, note
+from transcript_store.search._catalogue import CatalogueRow, IndexSource, note, raise_if_of_the_process
 from transcript_store.search._database import Database
-from transcript_store.search._index_source import IndexSource, raise_if_of_the_process
 from transcript_store.search._tokens import COLUMNS, fold, texts_of, words_in
 from transcript_store.transcripts import FilePosition, LocatedLine, TranscriptFile
 
@@ -250,6 +249,7 @@ class Indexer:
             # next update.
             if isinstance(error, StorageError):
                 self.refused.append(error)
+                # No stamp, so that the next update tries it again.
                 batch.note(row, _nothing(""))
             else:
                 batch.note(row, _nothing(row.stamp, damaged=not isinstance(error, ConversationNotFoundError)))
@@ -307,6 +307,7 @@ class Indexer:
         """The life of the documents, the position after the indexed records, the number of documents, and the first of them."""
         if known.life is not None:
             place = FilePosition(known.through_seq or 0, known.through_offset or 0, known.head or "")
+            # By generation, offset and hash: a repair or a restored backup may have put another text before this place.
             if known.text_generation == transcript.generation and transcript.holds(place):
                 return known.life, place, known.documents, known.first_document
         return batch.new_life(), transcript.begin, 0, None
@@ -403,6 +404,7 @@ class _IndexTransaction:
         first, last = min(first for first, _ in named), max(last for _, last in named)
         statement = "SELECT n, seq FROM document WHERE life = ? AND seq BETWEEN ? AND ? AND generation IS NULL"
         candidates = self._connection.execute(statement, (life, first, last)).fetchall()
+        # The range above is of all retractions together; a message between two of them stays.
         gone = [(n,) for n, seq in candidates if any(first <= seq <= last for first, last in named)]
         self._gone += gone
         return len(gone)

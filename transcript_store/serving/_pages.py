@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 from transcript_store.display import many
 from transcript_store.library import ConversationSummary
 from transcript_store.search import Hit, ListPage, Order, SearchResult
-from transcript_store.serving._facts import RowFacts
+from transcript_store.serving._library import RowFacts
 from transcript_store.view.served import Html, day, excerpt_html, full_time, page_document, tag, time_of_day
 
 _MOST_BYTES = 256 * 1024 * 1024

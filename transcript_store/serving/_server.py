@@ -37,9 +37,8 @@ from transcript_store.errors import (
 from transcript_store.importing import conversation_id
 from transcript_store.library import ConversationLibrary
 from transcript_store.search import Order, SearchIndex
-from transcript_store.serving._facts import RowFactsCache
 from transcript_store.serving._guard import Guard, OpenConnections, page_headers
-from transcript_store.serving._library import ServedLibrary, Views, home_of
+from transcript_store.serving._library import RowFactsCache, ServedLibrary, Views, home_of
 from transcript_store.serving._pages import (
     ORDERS,
     SLICE,

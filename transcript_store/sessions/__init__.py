@@ -21,16 +21,18 @@ from transcript_store.sessions._journal import (
     undo_change,
     undo_interrupted,
 )
-from transcript_store.sessions._moved import MovedFolder
 from transcript_store.sessions._programs import (
     Program,
+    RunningProcess,
     folders_of,
     line_programs,
     program_named,
     program_names,
     program_of,
+    running_processes,
 )
 from transcript_store.sessions._relinking import (
+    MovedFolder,
     RelinkedConversation,
     RelinkedProgram,
     moved_folder,
@@ -40,7 +42,6 @@ from transcript_store.sessions._relinking import (
 )
 from transcript_store.sessions._repairing import RepairedFile, repair_file, repair_program, require_not_running
 from transcript_store.sessions._restoring import RestoredFile, RestoredSession, find_session, restore_session
-from transcript_store.sessions._running import RunningProcess, running_processes
 from transcript_store.sessions._torn import Mend, MendedFile, mend_document, mend_lines
 
 __all__ = [

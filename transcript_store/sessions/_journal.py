@@ -144,6 +144,7 @@ def change_files(folder: str, what: str, steps: Sequence[Step]) -> str:
         made_of: set[str] = set()
         try:
             for step, entry in zip(ordered, entries, strict=True):
+                # Checked before the journal is written, so that a refusal leaves nothing to undo (J5).
                 _require_as_planned(step, entry)
             # J1: synced before the first step, so that a kill at any later line can be undone.
             _write_journal(folder, change_id, what, entries, made)
@@ -415,6 +416,7 @@ def _undo(folder: str, journal: dict[str, Any], but_rows_of: Set[str] = frozense
     for made in reversed(journal["folders"]):
         with suppress(OSError):  # something else is in it by now, or it was not made yet
             os.rmdir(made)
+    # The journal last: killed before this, the next call repeats the undo, and each step sees that it is undone.
     os.unlink(os.path.join(folder, _JOURNAL))
     _sync(folder)
     return Undone(change_id, str(journal["what"]), tuple(put_back), tuple(left))
@@ -455,6 +457,7 @@ def _undo_file(entry: _JournalEntry, change_id: str) -> str:
 def _undo_move(entry: _JournalEntry) -> str:
     assert entry.to is not None
     if os.path.lexists(entry.path):
+        # Something is at both names: another program made one of them, and neither may be overwritten (J4).
         return "left" if os.path.lexists(entry.to) else "as it was"
     if not os.path.lexists(entry.to):
         return "left"

@@ -16,8 +16,7 @@ from transcript_store.sessions._journal import (
     copy_name,
 )
 from transcript_store.sessions._listed import codex_projections
-from transcript_store.sessions._programs import Program, program_of, session_files
-from transcript_store.sessions._running import is_locked, running_processes
+from transcript_store.sessions._programs import Program, is_locked, program_of, running_processes, session_files
 from transcript_store.sessions._torn import Mend, MendedFile, mend_document, mend_lines
 
 _NOT_TEXT = {

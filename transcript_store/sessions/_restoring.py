@@ -141,6 +141,7 @@ def restore_session(
         try:
             planned = plan(library, conversation, note if target == own else None, program, folder, environ)
         except ExportError:
+            # Only where the user named the program: a new session is not what a plain restore promises.
             if to is None or note is None or target != own:
                 raise
             planned = plan(library, conversation, None, program, folder, environ)  # a new session, as the error says
@@ -217,6 +218,7 @@ def _planned_rows(
     if note is not None:
         rows = [_own_rows(conversation, note)]
         for part, part_note in _parts(library, rows[0].id, program.name):
+            # A sub-agent whose rows are not known here must not keep the session itself from coming back.
             with suppress(ExportError), library.open(part, read_only=True) as of_part:
                 rows.append(_own_rows(of_part, part_note))
         notes = _notes_on_more(conversation)

@@ -94,6 +94,7 @@ def change_rows(path: str, changes: Sequence[RowChange]) -> str | None:
     try:
         with open_database(path, writes=True) as connection:
             for change in changes:
+                # Checked in the transaction that changes them, so that no other process can write in between (J5).
                 if not _are(rows_where(connection, change.table, change.where), change.before, change.after):
                     return f"the rows of {change.table} changed since the plan was made"
                 _change(connection, change)
@@ -114,6 +115,7 @@ def undo_rows(path: str, changes: Sequence[RowChange]) -> str:
         now = [rows_where(connection, change.table, change.where) for change in changes]
         if all(_are(rows, change.before, change.after) for rows, change in zip(now, changes, strict=True)):
             return "as it was"
+        # Any row that changed since is the program's, so nothing is undone: part of an undo would mix two states (J4).
         if not all(_are(rows, change.after, change.before) for rows, change in zip(now, changes, strict=True)):
             return "left"
         for change in reversed(changes):

@@ -286,6 +286,7 @@ class _Mending:
                 )
             return
         number, offset = folder_kept.of(start + piece.find(own[0]))
+        # The first line names the session, so its whole members are kept. Any other torn line is cut.
         if not self._objects and _HEADER.match(own) and (closed := _closed(own)) is not None:
             kept, value = closed
             lost = own[kept:].encode("utf-8", "surrogateescape")
@@ -318,6 +319,7 @@ class _Mending:
                 its_parent = _member(text, parent)
                 torn.append((_member(text, own), its_parent if its_parent is not None and its_parent in ids else last))
             named = one.ids[at + 1]
+            # Only behind a cut line: a parent that is missing elsewhere is in another file.
             if torn and named is not None and named not in ids:
                 new = next((new for known, new in torn if known == named), None)
                 if new is None:

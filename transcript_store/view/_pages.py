@@ -195,7 +195,7 @@ def write_site(
         StorageError: the library cannot be read.
     """
     from transcript_store.library import list_conversations  # a page of one conversation needs neither
-    from transcript_store.view._site import SitePage, index_page
+    from transcript_store.view._page import SitePage, index_page
 
     keys, where = _given(encryption_key, retired_keys), absolute_path(folder)
     pages: list[SitePage] = []

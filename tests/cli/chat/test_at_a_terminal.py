@@ -23,7 +23,7 @@ from transcript_store import ConversationStore, Record
 from transcript_store.cli._shared.terminal import say_on
 from transcript_store.cli.chat import session
 from transcript_store.cli.chat.local import QWEN
-from transcript_store.cli.chat.local.weights import fetched
+from transcript_store.cli.chat.local.server import fetched
 
 pytestmark = pytest.mark.long
 

@@ -25,7 +25,7 @@ from tests.kit.cases import for_each
 from transcript_store import ConversationStore
 from transcript_store._os.filesystem import PosixFileSystem
 from transcript_store.chat import ChatConfig, create_client
-from transcript_store.cli.chat import answering, session, terminal
+from transcript_store.cli.chat import answering, session
 from transcript_store.cli.chat.local import SMOLLM
 from transcript_store.cli.chat.session import Command, command_in
 
@@ -242,10 +242,10 @@ def test_signals_that_were_ignored_stay_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     mine = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        with terminal.raised():
+        with session.raised():
             signal.raise_signal(signal.SIGHUP)
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-            with pytest.raises(terminal.Terminated) as caught:
+            with pytest.raises(session.Terminated) as caught:
                 signal.raise_signal(signal.SIGTERM)
             assert (caught.value.signal, caught.value.code) == (signal.SIGTERM, 143)
             signal.raise_signal(signal.SIGTERM)  # the second one must not stand in the way of what is kept
@@ -258,7 +258,7 @@ def test_signals_that_were_ignored_stay_ignored() -> None:
 # ---- at a terminal ---------------------------------------------------------------------------------------------------
 
 
-class Person(terminal.PromptReader):
+class Person(session.PromptReader):
     """Somebody at a terminal: what they type, each line a text or something that gives one when its turn comes.
 
     ``offered`` is what stood in the line already, each time.
@@ -280,7 +280,7 @@ class Person(terminal.PromptReader):
 def person(monkeypatch: pytest.MonkeyPatch) -> Person:
     person = Person()
     monkeypatch.setattr(session, "is_at_a_terminal", lambda: True)
-    monkeypatch.setattr(terminal, "PromptReader", lambda: person)
+    monkeypatch.setattr(session, "PromptReader", lambda: person)
     return person
 
 

@@ -29,8 +29,15 @@ from benchmarks.local_answers import QUESTIONS, Answer, each_alone
 from transcript_store import MissingExtraError
 from transcript_store.chat import ChatConfig, create_client
 from transcript_store.cli.chat.local import MODELS, QWEN, SMOLLM, Model, Wheel
-from transcript_store.cli.chat.local.server import CONTEXT_TOKENS, LocalServer, newest_turns, rendered
-from transcript_store.cli.chat.local.weights import LocalModelError, fetched, weights_path
+from transcript_store.cli.chat.local.server import (
+    CONTEXT_TOKENS,
+    LocalModelError,
+    LocalServer,
+    fetched,
+    newest_turns,
+    rendered,
+    weights_path,
+)
 from transcript_store.installation import install_command
 
 # ---- what fits -----------------------------------------------------------------------------------------------------

@@ -22,13 +22,13 @@ from tests.cli.chat.conftest import MODEL, OPENAI, Chat, said
 from tests.cli.helpers import Cli, Result, conversation
 from transcript_store import ConversationLibrary, ConversationStore, MissingExtraError
 from transcript_store.chat import _create
-from transcript_store.cli._shared.providers import PROVIDERS
+from transcript_store.cli._shared.names import PROVIDERS
 from transcript_store.cli._shared.terminal import Misuse
 from transcript_store.cli.chat import answering
 from transcript_store.cli.chat import provider as chat_provider
 from transcript_store.cli.chat import provider as running_server
 from transcript_store.cli.chat.local import QWEN, SMOLLM, Model
-from transcript_store.cli.chat.local.weights import LocalModelError
+from transcript_store.cli.chat.local.server import LocalModelError
 from transcript_store.installation import install_command
 
 # ---- which provider --------------------------------------------------------------------------------------------------

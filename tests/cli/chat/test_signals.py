@@ -10,7 +10,7 @@ import tty
 
 import pytest
 
-from transcript_store.cli.chat.terminal import Terminated, terminal_kept
+from transcript_store.cli.chat.session import Terminated, terminal_kept
 
 
 def test_the_terminal_is_as_it_was_whatever_ends_the_block(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from tests.cli.chat.conftest import BUSY, MODEL, OPENAI, Chat, said, trouble
 from tests.cli.helpers import COMMAND, ENVIRONMENT, Cli, Result, conversation, obeyed, too_wide
 from transcript_store import ConversationLibrary, ConversationStore, FileStore, snapshot_of
 from transcript_store.cli._shared import terminal as _working
-from transcript_store.cli.chat import terminal
+from transcript_store.cli.chat import session
 from transcript_store.installation import install_command
 
 __all__ = ["aimock"]
@@ -165,7 +165,7 @@ def test_a_line_that_cannot_be_a_message(
     cli: Cli, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, why: str
 ) -> None:
     """It ends the command with its number; what came before it is answered and on record."""
-    monkeypatch.setattr("transcript_store.cli.chat.terminal.DEFAULT_MAX_LINE_BYTES", 2000)
+    monkeypatch.setattr("transcript_store.cli.chat.session.DEFAULT_MAX_LINE_BYTES", 2000)
     server.answers += [OPENAI.stream("Hello.")]
     where = ("--base-url", server.url, "--allow-insecure-base-url")
     result = cli("chat", str(tmp_path / "c"), *where, stdin=b"one\n" + line + b"three\n")
@@ -449,7 +449,7 @@ def test_the_last_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         stored.append_messages([{"role": "user", "content": "one\ntwo\x1b[2J"}, call, result])
         stored.append_messages([{"role": "assistant", "content": "x" * 2000}, {"role": "user", "content": "And?"}])
         stored.append_message({"role": "assistant", "content": "Well"}, extra={"incomplete": {"reason": "cut"}})
-        terminal.show_turns(stored.get_records())
+        session.show_turns(stored.get_records())
     assert capsys.readouterr().out == (
         "> one\n  two\\x1b[2J\n[call look (c1)]\n[result (c1)]\n"
         f"{'x' * 1200} … (800 more characters)\n> And?\nWell\n(this answer was interrupted)\n"

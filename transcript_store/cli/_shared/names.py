@@ -5,12 +5,23 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transcript_store.cli._shared.terminal import Misuse, complain, fitting, for_shell, many, one_line, size
+from transcript_store.cli._shared.terminal import (
+    Misuse,
+    Working,
+    complain,
+    count_lines,
+    fitting,
+    for_shell,
+    many,
+    one_line,
+    size,
+)
 from transcript_store.cli._shared.terminal import time as moment_of
 from transcript_store.display import printable_address
 from transcript_store.errors import ConversationNotFoundError
@@ -21,7 +32,6 @@ if TYPE_CHECKING:
     from transcript_store.backends import BackendSnapshotStore
 
     Snapshots = FileStore | BackendSnapshotStore
-
 
 # ---- backends ----
 #
@@ -614,3 +624,31 @@ def _of_chat() -> str:
     if not is_backend_address(directory) and not os.path.isdir(directory):
         raise ConversationNotFoundError(path=directory, reason=_NONE_YET, hint=None)
     return directory
+
+
+PROVIDERS = ("claude", "openai", "openai-compatible", "gemini", "local")
+LOCAL = "local"
+
+
+def wire_of(name: str) -> str:
+    """The form of a provider's messages: the local model is an OpenAI-compatible server."""
+    return "openai-compatible" if name == LOCAL else name
+
+
+def fork_for_provider(
+    directory: str, provider: str, into: ConversationLibrary, working: Working | None = None, **options: Any
+) -> str:
+    """Copy a conversation for a provider, report what its form cannot hold, and return the copy's id."""
+    from transcript_store.exporting import fork_for
+
+    def say_losses(losses: Iterable[Any]) -> None:
+        counts: Counter[str] = Counter()
+        for loss in losses:
+            counts[loss.message] += loss.count
+        if counts and working is not None:
+            with working.paused():
+                complain("the copy cannot hold all of it (the original keeps it):", count_lines(counts))
+
+    with conversation_at(directory, read_only=True, **options) as conversation:
+        conversation.load()
+        return fork_for(conversation, wire_of(provider), into, before_writing=say_losses)

@@ -16,8 +16,15 @@ from transcript_store.cli._shared.hints import error_sentence as shell_sentence
 from transcript_store.cli._shared.terminal import Misuse, Working, bar, complain
 from transcript_store.cli.chat.conversation import ChatConversation
 from transcript_store.cli.chat.local import MODELS, Model
-from transcript_store.cli.chat.local.server import CONTEXT_TOKENS, LocalServer, newest_turns, rendered
-from transcript_store.cli.chat.local.weights import LocalModelError, fetched, weights_path
+from transcript_store.cli.chat.local.server import (
+    CONTEXT_TOKENS,
+    LocalModelError,
+    LocalServer,
+    fetched,
+    newest_turns,
+    rendered,
+    weights_path,
+)
 from transcript_store.cli.chat.provider import Choice
 
 _ANSWER_TOKENS = 256

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from transcript_store.cli._shared.arguments import path, seconds
 from transcript_store.cli._shared.keys import add_keys, command_keys
-from transcript_store.cli._shared.names import library_of
-from transcript_store.cli._shared.providers import PROVIDERS, fork_for_provider
+from transcript_store.cli._shared.names import PROVIDERS, fork_for_provider, library_of
 from transcript_store.cli._shared.redaction import add_redact, redaction_counts, redactor_of
 from transcript_store.cli._shared.terminal import Misuse, complain, confirmed, give_up_output, is_at_a_terminal, say
 from transcript_store.cli.chat import HINT
@@ -87,8 +86,7 @@ def run(arguments: Namespace) -> int:
     from transcript_store.cli._shared.terminal import Working
     from transcript_store.cli.chat.conversation import open_named
     from transcript_store.cli.chat.provider import OtherFormError
-    from transcript_store.cli.chat.session import ChatRun
-    from transcript_store.cli.chat.terminal import Terminated, raised, terminal_kept
+    from transcript_store.cli.chat.session import ChatRun, Terminated, raised, terminal_kept
 
     keys = command_keys(arguments)
     chat: ChatConversation | None = None

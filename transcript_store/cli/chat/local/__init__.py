@@ -3,8 +3,8 @@
 llama.cpp serves it on a loopback address: to a chat client it is an ordinary compatible server. It has no tools. Its
 answers are a demonstration: it is fluent and remembers the conversation, but it is often wrong.
 
-``weights`` fetches a model, once. ``server`` serves it in a process of its own, which ends with this one. ``context``
-chooses the turns of a long conversation that fit into a request.
+``server`` fetches the weights, once, serves the model in a process of its own, which ends with this one, and chooses the
+turns of a long conversation that fit into a request.
 """
 
 from __future__ import annotations

@@ -18,13 +18,12 @@ from threading import Timer
 from typing import TYPE_CHECKING
 
 from transcript_store import ConversationNotFoundError, ConversationStore, TranscriptStoreError, verify
+from transcript_store.cli._demo_agent import Message, appended_behind
 from transcript_store.cli._shared.arguments import path, positive, whole_number
 from transcript_store.cli._shared.terminal import complain, has_status, one_line, say, show_bar, status, warnings_hidden
-from transcript_store.cli.demo.agent import Message, appended_behind
 
 if TYPE_CHECKING:
     pass
-
 
 DESCRIPTION = """\
 Start an agent process that logs a conversation, kill it with SIGKILL at a random time, load the conversation, and compare it
@@ -113,7 +112,7 @@ def _show(tally: TrialCounts, rounds: int) -> None:
 # the last acknowledged message, and the one that has the next append too, completely. Anything else is a loss, and ends the
 # trial.
 
-AGENT = (sys.executable, "-m", "transcript_store.cli.demo.agent")
+AGENT = (sys.executable, "-m", "transcript_store.cli._demo_agent")
 PATIENCE_SECONDS = 60.0
 """If the agent takes longer than this for one round, it hangs, and the trial fails."""
 _EVERYDAY_CHARACTERS = 4000

@@ -1,17 +1,43 @@
-"""What wraps data keys? The user's 32-byte key, or a keyring, vault or key management service.
+"""What wraps data keys, and where is the wrapped key kept? The user's 32-byte key, or a keyring, vault or service; key.json.
 
-Nothing here does I/O, but a provider may.
+A user's key file holds 64 hex digits or 32 raw bytes, readable by its owner only. A provider may do I/O. The wrapped key
+is in key.json::
+
+    file := body `,"hash":"<32 hex>"}` LF
+    body := {"format":"transcript-store-key","version":1,"conversation":UUID,"key_id":TEXT,"wrapped":BASE64
+          | {"format":"transcript-store-key","version":1,"conversation":UUID,"shredded_at":TIME
+
+The hash is the first 128 bits, in lower-case hex, of SHA-256 over the body: it only distinguishes damage from a wrong
+key. The file is always replaced as a whole, atomically.
 """
 
 from __future__ import annotations
 
 import hmac
+import re
+from binascii import Error as Base64Error
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable
 from hashlib import sha256
-from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar, runtime_checkable
 
+import orjson
+
+from transcript_store._json.times import is_time
+from transcript_store._os import filesystem
+from transcript_store._os.directory import Folder
+from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
+from transcript_store._os.names import KEY
 from transcript_store._sealing.data_key import KEY_BYTES, NONCE_BYTES, OVERHEAD_BYTES
-from transcript_store.errors import InvalidKeyError, KeyProviderError, WrongKeyError
+from transcript_store.display import many
+from transcript_store.errors import (
+    ConversationShreddedError,
+    CorruptKeyFileError,
+    InvalidKeyError,
+    KeyProviderError,
+    UnsupportedVersionError,
+    WrongKeyError,
+)
 from transcript_store.hints import Hint
 
 _T = TypeVar("_T")
@@ -201,6 +227,7 @@ class Keyring:
             if _id_of(provider, path) == key_id:
                 try:
                     return _unwrapped_by(provider, key_id, wrapped, path), provider
+                # Two providers may have one id. The first failure is raised only if none of them unwraps it.
                 except (WrongKeyError, KeyProviderError) as error:
                     failure = failure or error
         reason = f"it is wrapped with key {key_id!r:.80}, which was not given"
@@ -229,6 +256,7 @@ def keyring_of(encryption_key: Any, retired_keys: Any) -> Keyring | None:
 
 def _provider_of(key: Any) -> KeyProvider:
     is_provider = all(hasattr(type(key), name) or hasattr(key, name) for name in ("id", "wrap", "unwrap"))
+    # A class has the methods too, but is not a provider; RawKey refuses it with the right error.
     return key if is_provider and not isinstance(key, type) else RawKey(key)
 
 
@@ -265,6 +293,7 @@ def _asked(call: Callable[[], _T], doing: str, path: str, key_id: str) -> _T:
         return call()
     except _OF_THE_CALLER:
         raise
+    # Also what is no Exception: a provider is the caller's code, and its error text may hold the data key.
     except BaseException as error:
         reason = f"it was called to {doing}, and raised {type(error).__name__}"
         raise KeyProviderError(path=path, key_id=key_id, reason=reason) from error
@@ -273,3 +302,182 @@ def _asked(call: Callable[[], _T], doing: str, path: str, key_id: str) -> _T:
 def is_key_id(id: object) -> bool:
     """True if this may be the id of a key."""
     return isinstance(id, str) and 0 < len(id) <= LONGEST_ID and id.isascii() and id.isprintable()
+
+
+_LONGEST_BYTES = 4096
+_HEX = re.compile(rb"\s*([0-9A-Fa-f]{64})\s*")
+
+
+def read_key_file(path: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> bytes:
+    """Read your own key file: 32 bytes, or 64 hex digits.
+
+    Raises:
+        InvalidKeyError: the file is missing, holds no key, or is readable by others than its owner (``chmod 600``).
+        StorageError: the system refuses to read it.
+    """
+    files = filesystem.REAL if file_system is None else file_system
+    shown = str(path)
+    directory, _, name = filesystem.real_path(path).rpartition("/")
+    with refusals(shown, "read the key"):
+        try:
+            with Folder.open(files, directory or "/") as folder, folder.reading(name) as source:
+                mode, data = source.status.st_mode, bytes(source.read(0, _LONGEST_BYTES))
+        except (FileNotFoundError, NotADirectoryError):
+            raise InvalidKeyError(reason=f"{shown}: there is no such key file", length_bytes=None) from None
+        except NotOursError as error:
+            raise InvalidKeyError(reason=f"{shown}: {error.reason}", length_bytes=None) from None
+    # Before the content is judged: a key that others can read is refused even if it is a valid one.
+    if mode & 0o077:
+        reason = f"{shown}: others than its owner may read this key (mode {mode & 0o777:03o})"
+        raise InvalidKeyError(reason=reason, length_bytes=None, hint=Hint.PROTECT_THE_KEY)
+    if len(data) == KEY_BYTES:
+        return data
+    found = _HEX.fullmatch(data)
+    if found is None:
+        length = len(data)
+        reason = f"{shown}: a key is {KEY_BYTES} bytes or 64 hex digits; this is neither, at {many(length, 'byte')}"
+        raise InvalidKeyError(reason=reason, length_bytes=length)
+    return bytes.fromhex(found[1].decode())
+
+
+def write_key_file(path: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> None:
+    """Write a fresh key to a new file: 64 hex digits and a line feed, readable by its owner only.
+
+    On return it survives a power loss. Store it apart from the data that it seals; without it that data cannot be read.
+
+    Raises:
+        StorageError: the file cannot be written, or exists already. No existing file was changed.
+    """
+    from secrets import token_bytes  # it imports random
+
+    files = filesystem.REAL if file_system is None else file_system
+    directory, _, name = filesystem.absolute_path(path).rpartition("/")
+    text = token_bytes(KEY_BYTES).hex().encode() + b"\n"
+    with (
+        refusals(str(path), "write a new key", "No existing file was changed"),
+        Folder.open(files, directory or "/") as folder,
+    ):
+        handle = files.create(folder.handle, name)
+        try:
+            folder.write_all(handle, text)
+            folder.sync(handle)
+        except BaseException:
+            folder.discard(name)
+            raise
+        finally:
+            files.close(handle)
+        folder.sync()
+
+
+VERSION = 1
+_LONGEST_KEY_JSON_BYTES = 2 * LONGEST_WRAPPED_BYTES
+_SUFFIX_BYTES = len(',"hash":"0123456789abcdef0123456789abcdef"}\n')
+
+
+class WrappedKey(NamedTuple):
+    """A data key as a key file holds it."""
+
+    conversation: str
+    key_id: str
+    wrapped: bytes
+
+
+def encode_key_file(key: WrappedKey) -> bytes:
+    """A key file as bytes."""
+    wrapped = b2a_base64(key.wrapped, newline=False).decode()
+    return _encoded({"conversation": key.conversation, "key_id": key.key_id, "wrapped": wrapped})
+
+
+def encode_shredded(conversation: str, at: str) -> bytes:
+    """The file that replaces a destroyed key file."""
+    return _encoded({"conversation": conversation, "shredded_at": at})
+
+
+def _encoded(members: dict[str, str]) -> bytes:
+    body = orjson.dumps({"format": "transcript-store-key", "version": VERSION, **members})[:-1]
+    return b'%b,"hash":"%b"}\n' % (body, _hash(body))
+
+
+def read_key_file_of(folder: Folder, conversation: str) -> WrappedKey:
+    """The wrapped key in a conversation's folder.
+
+    Raises:
+        CorruptKeyFileError: it is missing, damaged, or of another conversation.
+        ConversationShreddedError: the key was destroyed.
+        UnsupportedVersionError: a later version wrote it.
+    """
+    return decode_key_file(_read(folder), folder.path_of(KEY), conversation)
+
+
+def conversation_in_key_file(folder: Folder) -> str | None:
+    """The conversation of a folder's key file (:func:`conversation_of`); None if the file is missing or damaged."""
+    try:
+        return conversation_of(_read(folder), folder.path_of(KEY))
+    except CorruptKeyFileError:
+        return None
+
+
+def conversation_of(data: bytes, path: str) -> str | None:
+    """The conversation of a key file, also if its key was destroyed, or a later version wrote it;
+    ``CorruptKeyFileError`` if it is not whole.
+    """
+    of = _members(data, path).get("conversation")
+    return of if type(of) is str else None
+
+
+def _read(folder: Folder) -> bytes:
+    path = folder.path_of(KEY)
+    with refusals(path, "read the key"):
+        try:
+            with folder.reading(KEY) as source:
+                if source.size > _LONGEST_KEY_JSON_BYTES:
+                    raise CorruptKeyFileError(path=path, kind="damaged", reason="it is too long for a key file")
+                return bytes(source.read(0, source.size))
+        except FileNotFoundError:
+            raise CorruptKeyFileError(path=path, kind="missing", reason="the file is missing") from None
+        except NotOursError as error:
+            raise CorruptKeyFileError(path=path, kind="foreign", reason=error.reason) from None
+
+
+def decode_key_file(data: bytes, path: str, conversation: str) -> WrappedKey:
+    """The wrapped key in these bytes; raises as :func:`read_key_file_of`."""
+    members = _members(data, path)
+    version = members.get("version")
+    if type(version) is int and version > VERSION:
+        reason = f"it is of key file version {version}, this program reads version {VERSION}"
+        raise UnsupportedVersionError(path=path, reason=reason)
+    of, shredded_at = members.get("conversation"), members.get("shredded_at")
+    if of != conversation:
+        reason = f"it is of conversation {of!r:.60}, but lies beside {conversation}"
+        raise CorruptKeyFileError(path=path, kind="wrong-conversation", reason=reason)
+    if type(shredded_at) is str and is_time(shredded_at):
+        raise ConversationShreddedError(path=path, shredded_at=shredded_at)
+    key_id, wrapped = members.get("key_id"), members.get("wrapped")
+    if type(key_id) is not str or not is_key_id(key_id) or type(wrapped) is not str:
+        raise _holds_no_key(path)
+    try:
+        return WrappedKey(conversation, key_id, a2b_base64(wrapped.encode(), strict_mode=True))
+    except (Base64Error, UnicodeError):
+        raise _holds_no_key(path) from None
+
+
+def _members(data: bytes, path: str) -> dict[str, Any]:
+    """The members of a key file of any version."""
+    body, suffix = data[:-_SUFFIX_BYTES], data[-_SUFFIX_BYTES:]
+    if suffix != b',"hash":"%b"}\n' % _hash(body):
+        raise CorruptKeyFileError(path=path, kind="damaged", reason="its hash does not match: it was cut or changed")
+    try:
+        members = orjson.loads(body + b"}")
+    except orjson.JSONDecodeError:
+        raise _holds_no_key(path) from None
+    if type(members) is not dict or members.get("format") != "transcript-store-key":
+        raise _holds_no_key(path)
+    return members
+
+
+def _holds_no_key(path: str) -> CorruptKeyFileError:
+    return CorruptKeyFileError(path=path, kind="damaged", reason="it is whole but holds no key")
+
+
+def _hash(body: bytes) -> bytes:
+    return sha256(body).hexdigest()[:32].encode()

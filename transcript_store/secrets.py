@@ -1,4 +1,16 @@
-"""Where are the secrets of a library? Each part of each conversation that holds some, with counts by kind."""
+"""Find secrets in conversations, by part, and remove them from a library.
+
+.. code-block:: python
+
+    from transcript_store.secrets import find_secrets, forget_secrets
+
+    for found in find_secrets("chats"):
+        print(found.directory, found.part, found.generation, dict(found.counts))
+    for forgotten in forget_secrets("chats"):
+        print(forgotten.directory, forgotten.part, forgotten.generation, forgotten.reason)
+
+Neither ever returns a secret. A :class:`~transcript_store.redaction.SecretRedactor` defines what a secret is.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +32,15 @@ from transcript_store.library import ConversationLibrary, ConversationSummary, l
 from transcript_store.maintenance import verify
 from transcript_store.redaction import SecretRedactor, require_redactor
 from transcript_store.snapshots import SnapshotStore
+
+__all__ = [
+    "ForgottenSecrets",
+    "FoundSecrets",
+    "find_secrets",
+    "find_secrets_in_snapshots",
+    "forget_secrets",
+    "keeping_what_was_redacted",
+]
 
 Part = Literal["live", "generation", "quarantine", "snapshot"]
 _FIELDS = ("model", "system_prompt", "tools", "labels")

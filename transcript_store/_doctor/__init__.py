@@ -1,1 +1,0 @@
-"""``doctor``: tests whether a directory has what conversations need."""

@@ -1,1 +1,0 @@
-"""The command ``demo`` and the modules that only it uses."""

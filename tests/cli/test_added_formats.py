@@ -17,7 +17,7 @@ from transcript_store.importing import discover, import_conversations
 from transcript_store.sources import UnusableFormatError, added_formats, added_names, session_folders
 
 PAGE = (Path(__file__).parents[2] / "docs/import.md").read_text()
-SECTION = PAGE[PAGE.index("## Add a format") : PAGE.index("## What others wrote is data")]
+SECTION = PAGE[PAGE.index("## Add a format") : PAGE.index("## Foreign files are data")]
 MODULE = re.findall(r"```python\n(.*?)```\n", SECTION, re.DOTALL)[0]
 ENTRY_POINTS = re.findall(r"```toml\n(.*?)```", SECTION, re.DOTALL)[0]
 SAID = [("system", "You are parley."), ("user", "What is here?"), ("assistant", "```shell\nls\n```")]

@@ -143,7 +143,7 @@ ASKED: dict[str, list[str]] = {
     "bisect": ["bisect {c} -- sh -c 'cat $0/transcript.jsonl >>{o}/seen; exit 1'"],
     "fork": ["fork {c} --into {o}/forks", "fork {c} --into {o}/forks --json"],
     "rename": ["rename {c} Another"],
-    "delete": ["delete {c}"],
+    "delete": ["delete {c} --yes"],
     "prune": ["prune {l} --keep-generations 0 --dry-run", "prune {l} --older-than 0d --dry-run --json"],
     "generations": ["generations {c}", "generations {c} --json"],
     "secrets": [

@@ -177,7 +177,7 @@ def test_commands_at_a_real_prompt(environment: dict[str, str], tmp_path: Path) 
     """Commands at a real prompt, a turn that fails and is asked again with Enter alone, and ``exit``."""
     openai = DIALECTS["openai-compatible"]
     with serving() as server:
-        server.answers += [Answer(b"{}", status=400), openai.stream("Here.")]
+        server.answers += [Answer(b"{}", status=401), openai.stream("Here.")]
         where = ("--base-url", server.url, "--allow-insecure-base-url")
         with Terminal([*CHAT, str(tmp_path / "c"), *where], environment) as screen:
             screen.wait_for_prompt()

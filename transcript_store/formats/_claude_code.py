@@ -420,7 +420,7 @@ class ClaudeCodeWriter:
     def write(
         self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
     ) -> WrittenSession:
-        """See :class:`formats.Writer`."""
+        """See :class:`formats.SessionWriter`."""
         losses = Losses()
         said = outgoing_records(records, metadata, losses)
         provider = metadata.provider or "openai"

@@ -1,4 +1,4 @@
-"""Codex: ``rollout-*.jsonl``, lines ``{"timestamp", "type", "payload"}``.
+"""Codex, read and written: ``rollout-*.jsonl``, lines ``{"timestamp", "type", "payload"}``.
 
 * ``session_meta``: the session; the first counts, because a fork has those of its parents after its own.
 * ``response_item``: messages, as items of OpenAI's Responses. Nothing else is sent to a model: ``event_msg`` repeats them. In a
@@ -306,7 +306,7 @@ class CodexWriter:
     def write(
         self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
     ) -> WrittenSession:
-        """See :class:`formats.Writer`."""
+        """See :class:`formats.SessionWriter`."""
         was_codex = metadata.labels.get("source") == _OWN
         found = handed(records, metadata, "openai-responses", now, keeps_prompt=was_codex)
         meta: dict[str, Any] = {

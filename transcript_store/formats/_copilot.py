@@ -350,7 +350,7 @@ class CopilotWriter:
     def write(
         self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
     ) -> WrittenSession:
-        """See :class:`formats.Writer`."""
+        """See :class:`formats.SessionWriter`."""
         losses = Losses()
         lines, at = _InterchangeLines(session, losses), now
         for turn, extra, at in arranged_records(records, metadata, InterchangeForm(), losses, now):

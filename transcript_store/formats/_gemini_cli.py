@@ -333,7 +333,7 @@ class GeminiCliWriter:
     def write(
         self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
     ) -> WrittenSession:
-        """See :class:`formats.Writer`."""
+        """See :class:`formats.SessionWriter`."""
         found = handed(records, metadata, "gemini", now)
         about: Json = {"sessionId": session, "projectHash": hashlib.sha256(cwd.encode()).hexdigest()}
         about |= {"startTime": now, "lastUpdated": now, "kind": "main"}

@@ -5,7 +5,7 @@ A line ends only at LF: a text may hold U+2028 or a form feed. The content of a 
 * one JSON object, also after a byte order mark or a run of NUL bytes (a power loss leaves those), and before CR LF;
 * several objects without a line end between them, or the start of one and then a whole one (a writer was killed, the next one
   continued): each is a piece, and the pieces' bytes joined are the line;
-* an object that is no strict JSON, or none that can be stored: half a character (``\ud83d``), a control character, bytes that are not
+* an object that is no strict JSON, or none that can be stored: half a character (a lone surrogate), a control character, bytes that are not
   UTF-8, ``NaN``. It is read with U+FFFD, or null, in place of those;
 * anything else: a piece without a value. A run of empty lines is one such piece, because it may be as long as the file.
 

@@ -559,7 +559,7 @@ class OpenCodeWriter:
     def write(
         self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
     ) -> WrittenSession:
-        """See :class:`formats.Writer`."""
+        """See :class:`formats.SessionWriter`."""
         losses = Losses()
         turns = arranged_records(records, metadata, PartsForm(), losses, now)
         document = _Document(session, self.agent, cwd, metadata, turns[0][2])

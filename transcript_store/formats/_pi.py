@@ -492,7 +492,7 @@ class PiWriter:
     def write(
         self, records: Iterable[Record], metadata: ConversationMetadata, *, session: str, cwd: str, now: str
     ) -> WrittenSession:
-        """See :class:`formats.Writer`."""
+        """See :class:`formats.SessionWriter`."""
         losses, form = Losses(), PiForm()
         lines: list[dict[str, Any]] = []
         for turn, extra, at in arranged_records(records, metadata, form, losses, now):

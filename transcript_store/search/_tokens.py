@@ -1,4 +1,6 @@
-"""How does a text become tokens? The same way for the index, for a query and for the highlights in an excerpt.
+"""Which parts of a message are searched, and how does a text become tokens?
+
+The same way for the index, for a query and for the highlights in an excerpt.
 
 A token is a run of letters and digits in small letters and without accents: ``Café`` and ``CAFE`` are ``cafe``.
 Chinese, Japanese and Korean are written without spaces, or with endings glued on. So a run of them becomes overlapping

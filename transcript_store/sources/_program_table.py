@@ -1,4 +1,4 @@
-"""The table of programs: what is read of each, what is lost, its session folders, and when it deletes sessions.
+"""The table of programs: what is read of each, what is lost, and when it deletes sessions. ``_programs`` has its folders.
 
 ``transcript-store programs`` and docs/programs.md are printed from it (``python -m tests.program_list``). A new reader adds its row
 here, its folders to ``SESSION_FOLDERS`` and itself to ``READERS``; a test compares the three.

@@ -553,7 +553,7 @@ def run_whole(ci: Ci, names: Iterable[str]) -> int:
     """`.ci/whole`: each part that has not run at this commit, piece by piece. A piece that fails stops no other.
 
     A piece that passed is not run again after the mend of another one: the part gets the oldest commit of its pieces, and
-    `.ci/run` runs what is near the changes since.
+    `.ci/run` repeats the proofs near later changes.
     """
     state = json.loads(UNFINISHED.read_text()) if UNFINISHED.exists() else {}
     head = said("git", "rev-parse", "HEAD").strip()

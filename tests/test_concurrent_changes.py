@@ -1,9 +1,8 @@
 """Changes by another process at any point of a call, and the second read that notices them.
 
-The incident: somebody outside made mutants of the store by hand, a line removed here and a condition there, and twelve of
-46 survived every test of the plain suite. Nine of them are named here, each by what it would cost. Most are looks that
-seem to be superfluous: what is looked at was looked at a moment before, and only a process that is at work at that very
-moment makes a difference. So each test lets another process work at one call of ours.
+The incident: an outside reviewer removed lines and conditions of the store by hand, and twelve of 46 such mutants survived
+the plain suite. Nine are named here, each by the loss that it would cause. Most remove a second check of the same fact,
+which matters only if another process changes that fact in between. So each test runs another process at one call of ours.
 """
 
 from __future__ import annotations

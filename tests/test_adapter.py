@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit.cases import for_each
+from tests.kit.cases import few, for_each
 from tests.kit.machines import machine_of
 from tests.kit.vectors import VECTORS
 from tests.snapshots.helpers import snapshot
@@ -128,7 +128,7 @@ def test_what_go_stored_is_continued_and_saved_again_to_the_same_value(name: str
     assert verify(tmp_path / "copy").is_intact
 
 
-@settings(max_examples=40)
+@settings(max_examples=few(40))
 @given(st.data(), st.sampled_from(PROVIDERS), st.none() | texts())
 def test_any_history_comes_through(data: st.DataObject, provider: Any, prompt: str | None) -> None:
     """What was said is what is restored, twice over, for every provider, with a prompt and without; also what no provider would take."""

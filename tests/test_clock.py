@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.kit.cases import few
 from tests.kit.machines import Clock
 from transcript_store import ConversationStore, verify
 
@@ -140,7 +141,7 @@ def test_a_lock_is_waited_for_by_count_and_not_by_the_clock(tmp_path):
     holder.close()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=few(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(jumps=st.lists(st.integers(-(10**15), 10**15) | st.sampled_from([-HOUR, -DAY, DAY, 0, 1, -1]), max_size=12))
 def test_any_jumps(tmp_path_factory, jumps):
     """P19: after any sequence of jumps the order is that of the appends, and no time goes back; a load changes nothing."""

@@ -180,7 +180,7 @@ FAULTS: list[tuple[Callable[..., None], Callable[..., Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("count", [pytest.param(150, id="150"), pytest.param(2000, id="2000", marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [pytest.param(60, id="60"), pytest.param(2000, id="2000", marks=pytest.mark.long)])
 def test_the_good_agent_passes(count: int) -> None:
     """Every place it can be stopped in, in every way, and as many pairs as there is time for."""
     report = crash_test(good, model=model, tools={"pay": pay}, examples=count)
@@ -231,7 +231,7 @@ def test_an_invariant_of_ones_own() -> None:
         assert len(end.requests) >= 1
         assert end.processes in (1, 2, 3)
 
-    crash_test(good, model=model, tools={"pay": pay}, invariants=[once], examples=150)
+    crash_test(good, model=model, tools={"pay": pay}, invariants=[once], examples=60)
 
     def never(end: Aftermath) -> None:
         assert len(end.runs) < 2, "two bills are too many"
@@ -255,7 +255,7 @@ def test_an_agent_that_is_not_a_function(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_was_acknowledged_may_go_with_the_power_only_where_that_was_chosen() -> None:
     """P1, P2: with ``process-crash`` a power cut takes a suffix; the agent asks again, and ends as it should."""
-    crash_test(good, model=model, tools={"pay": pay}, durability="process-crash", ends_alike=True, examples=150)
+    crash_test(good, model=model, tools={"pay": pay}, durability="process-crash", ends_alike=True, examples=60)
 
 
 def test_a_store_that_loses_is_told() -> None:

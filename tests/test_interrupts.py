@@ -442,7 +442,7 @@ def test_a_store_of_snapshots_interrupted_at_every_line(scratch, operation, monk
         assert {summary.id for summary in after.list()} <= {snapshot(1).id, snapshot(2).id}, where
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 97])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 197])
 def test_a_repair_interrupted_at_every_line(scratch, step):
     """The lock is free when the interruption is through, and a second repair finishes."""
 

@@ -29,7 +29,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.kit.cases import for_each
+from tests.kit.cases import few, for_each
 from transcript_store import ConversationStore, InvalidMessageError, Snapshot, ToolSnapshot, snapshot_of
 from transcript_store._json.strict import MAX_DEPTH, parse
 from transcript_store.testing.strategies import json_objects
@@ -305,6 +305,7 @@ def in_a_child(script: str, timeout_seconds: float) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("limit", [1 << 20, pytest.param(64 << 20, marks=pytest.mark.long)])
 @pytest.mark.parametrize("bad", ["", ", math.nan", ", ()", ", 2**64", ", '\\ud800'"])
 def test_a_value_shared_exponentially_often_neither_hangs_nor_balloons(bad, limit):
@@ -416,7 +417,7 @@ def test_same_tells_what_equality_does_not():
 objects = json_objects()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=few(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(message=objects, extra=st.none() | objects)
 def test_whatever_json_can_say_comes_back_the_same(store, message, extra):
     """P14: any JSON object comes back equal, type for type, keys in order: from memory, from a reader, and after a load."""

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.kit.cases import few
 from transcript_store import ConversationStore
 from transcript_store.testing.strategies import json_objects
 
@@ -72,7 +73,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=few(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(messages=st.lists(any_objects, max_size=7))
 def test_json_reads_every_message(tmp_path, messages):
     """P14: Python's json gives back an equal message for each line that has one, in order, types and all."""
@@ -81,7 +82,7 @@ def test_json_reads_every_message(tmp_path, messages):
 
 
 @needs_jq
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=few(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(messages=st.lists(jq_objects, min_size=1, max_size=8))
 def test_jq_reads_every_message(tmp_path, messages):
     """P14: ``jq -c '.message // empty'`` prints an equal message for each record that has one, keys in order."""

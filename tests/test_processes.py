@@ -104,7 +104,7 @@ def test_what_was_acknowledged_survives_sigkill(scratch, durability, rounds):
     print(f"{torn} torn tails")
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [3, pytest.param(300, marks=pytest.mark.long)])
 def test_a_storm_of_eight_writers(scratch, kills):
     """P11: eight processes load, append, replace and close as fast as they can and are killed at random: each message
     that was acknowledged is there once, each writer's own in order, and the conversation is whole at the end.
@@ -163,7 +163,7 @@ def test_of_eight_processes_exactly_one_holds(scratch):
     directory = scratch / "c"
     with ConversationStore(directory) as store:
         store.initialize()
-    for _ in range(3):
+    for _ in range(2):
         gate = Gate()
 
         def contend(say: Callable[[object], None], gate: Gate = gate) -> None:
@@ -638,7 +638,7 @@ def test_a_writer_whose_lock_file_is_gone_does_not_overwrite_the_next_ones_metad
 # ---- two that begin at once ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rounds", [6, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [3, pytest.param(300, marks=pytest.mark.long)])
 def test_load_or_initialize_in_two_processes_at_once(scratch, rounds):
     """P11, P13: of two that race one creates; the other loads what is there or meets the lock; never anything else."""
     outcomes: dict[str, int] = {}

@@ -247,7 +247,7 @@ def test_a_power_loss_in_a_restore_leaves_what_was_there_or_all_that_was_given()
         except SimulatedStop:
             may_be = [old, new]
         disk.on_call = None
-        for failed in disk.power_failures(limit=40):
+        for failed in disk.power_failures(limit=12):
             with ConversationStore("/c", file_system=failed) as found:
                 found.load()
                 outcome = (len(found.get_messages()), found.get_metadata().restored_from)

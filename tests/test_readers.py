@@ -435,7 +435,7 @@ WRITER = """
     """
 
 
-@pytest.mark.parametrize(("kills", "calls"), [(4, 400), pytest.param(40, 2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("kills", "calls"), [(2, 400), pytest.param(40, 2000, marks=pytest.mark.long)])
 def test_a_reader_beside_a_writer_that_is_killed_and_recovers(scratch, kills, calls):
     """P12: beside a writer that appends, batches, replaces, is killed and recovers, a reader sees every message whole, in
     order, batches in one piece, never fewer than before without saying that it started over.

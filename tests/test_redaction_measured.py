@@ -38,7 +38,7 @@ def test_what_has_no_form_is_missed_and_is_said_to_be() -> None:
         assert missed == of
 
 
-@pytest.mark.parametrize("most", [2_000, pytest.param(None, marks=pytest.mark.long)])
+@pytest.mark.parametrize("most", [500, pytest.param(None, marks=pytest.mark.long)])
 def test_nothing_is_taken_for_a_secret_in_the_texts_of_others(most: int | None) -> None:
     """The corpora, if they are there; and hashes, ids and data at random."""
     for name, texts in measured.corpora():

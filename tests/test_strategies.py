@@ -15,6 +15,7 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
+from tests.kit.cases import few
 from transcript_store import ConversationStore, MemorySnapshotStore, Snapshot
 from transcript_store.installation import install_command
 from transcript_store.messages import encode_message
@@ -76,14 +77,14 @@ def test_a_contract_is_given_what_makes_one() -> None:
 # ---- what they draw ----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50)
+@settings(max_examples=few(50))
 @given(json_objects())
 def test_a_conversation_takes_every_object(drawn: dict[str, Any]) -> None:
     """P14: each is a message, and comes back as it is."""
     assert json.loads(encode_message(drawn, "message", 2**20)) == drawn
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=few(30), deadline=None)
 @given(st.data(), st.sampled_from(PROVIDERS), metadata())
 def test_a_conversation_is_valid_for_its_provider(data: st.DataObject, provider: Any, fields: dict[str, Any]) -> None:
     """Without faults no provider knows a reason to refuse it, and a store takes it with its metadata."""
@@ -123,14 +124,14 @@ def refused(exchange: list[Any]) -> bool:
     return problem_with(exchange) is not None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=few(30), deadline=None)
 @given(snapshots())
 def test_a_snapshot_is_whole(drawn: Snapshot) -> None:
     """It reads back from its own text as it is."""
     assert Snapshot.from_json(drawn.to_json()) == drawn
 
 
-@settings(max_examples=60)
+@settings(max_examples=few(60))
 @given(st.binary(min_size=1, max_size=60) | st.just(LINES), st.data())
 def test_what_is_damaged_is_never_as_it_was(data: bytes, draw: st.DataObject) -> None:
     assert draw.draw(damaged_bytes(data, kinds=["torn", "zeros", "flipped bit", "foreign line"])).data != data

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.backends.shipped import FOLDER, ID, KEY, WAITS, begun, every_moment, files_in, library_on, shipped, tried
 from tests.crash import enumeration, model
 from tests.crash.operations import Case
+from tests.kit.cases import few
 from tests.kit.machines import machine_of
 from tests.kit.messages import user_message
 from transcript_store import (
@@ -169,6 +170,7 @@ def title_given_back(disk: Disk) -> None:
             conversation.update_metadata(labels={"title": title})
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("moment", "part"),
     [*((moment, part) for moment in (0, 3, 4) for part in (appended, titled, replaced)), (0, damaged)],
@@ -370,7 +372,7 @@ def test_a_generation_that_is_not_kept_is_caught(monkeypatch: pytest.MonkeyPatch
 STEPS = st.lists(st.sampled_from(["append", "batch", "replace", "metadata", "ship", "copy"]), min_size=2, max_size=16)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=few(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS, is_sealed=st.booleans(), packs=st.booleans())
 def test_random_histories_continue_from_any_copy(steps: list[str], is_sealed: bool, packs: bool) -> None:
     """A disk copied at any time, shipped before or not, catches up with the backend's final state."""

@@ -38,6 +38,7 @@ from tests.backends.shipped import (
 )
 from tests.crash import enumeration, model
 from tests.crash.operations import Case, nothing
+from tests.kit.cases import few
 from tests.kit.machines import machine_of
 from tests.kit.messages import user_message
 from transcript_store import (
@@ -594,7 +595,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=few(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS, is_sealed=st.booleans(), packs=st.booleans(), fate=st.sampled_from([*Fate]))
 def test_random_histories_come_back_as_they_are(
     steps: list[tuple[str, int]], is_sealed: bool, packs: bool, fate: Fate

@@ -11,7 +11,6 @@ import json
 import os
 import runpy
 import signal
-import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -303,21 +302,21 @@ def test_an_append_of_a_reply_names_the_function(server: Server, tmp_path: Path)
             conversation.append_message(from_reply({"choices": []}))  # type: ignore[arg-type]
 
 
-def test_the_example_resumes(server: Server, tmp_path: Path) -> None:
+def test_the_example_resumes(server: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """``examples/own_loop.py``, killed before its tool's result is stored, answers the call and ends its turn when it runs again."""
     spoken = DIALECTS["claude"]
     call = ("list_files", {"folder": str(EXAMPLE.parent)})
-    command = [sys.executable, str(EXAMPLE), str(tmp_path / "c"), "Which", "files?"]
     environment = {**os.environ, "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
 
-    def first(say: object) -> None:  # the same program, in a fork that has the SDK already
+    def the_program(say: object) -> None:  # in a fork that has the SDK already
         os.environ.update(environment)
-        sys.argv = command[1:]
+        sys.argv = [str(EXAMPLE), str(tmp_path / "c"), "Which", "files?"]
         runpy.run_path(str(EXAMPLE), run_name="__main__")
+        sys.stdout.flush()
 
     import anthropic  # noqa: F401
 
-    process = Child(first)
+    process = Child(the_program)
     server.answers.append(spoken.reply("", (call,)))
 
     def kill() -> Answer:
@@ -329,8 +328,9 @@ def test_the_example_resumes(server: Server, tmp_path: Path) -> None:
     process.end(signal.SIGKILL)
     assert len(server.bodies) == 2
     server.answers.append(spoken.reply("own_loop.py and others."))
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout, done.returncode) == ("own_loop.py and others.\n", 0), done.stderr
+    capfd.readouterr()
+    Child(the_program).end()
+    assert capfd.readouterr().out == "own_loop.py and others.\n"
     (_, _, results) = server.bodies[-1]["messages"]
     assert "own_loop.py" in results["content"][0]["content"]
 

@@ -39,10 +39,10 @@ def numbers(out: str) -> dict[str, str]:
 
 def test_nothing_is_lost(cli: Cli, temporary: Path) -> None:
     """A short demo: agents were killed, messages were acknowledged, none was lost; the conversation is removed, and it says so."""
-    code, out, err = cli("demo", "--rounds", "3", "--seed", "1")
+    code, out, err = cli("demo", "--rounds", "2", "--seed", "1")
     assert (code, err) == (0, "")
     table = numbers(out)
-    assert table["kills (SIGKILL)"] == "3"
+    assert table["kills (SIGKILL)"] == "2"
     assert int(table["messages acknowledged"].replace(",", "")) > 0
     assert table["acknowledged and lost"] == "0"
     assert float(table["latency of a durable append of up to 4 kB, p50"].removesuffix(" ms")) > 0

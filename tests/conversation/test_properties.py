@@ -10,13 +10,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kit.cases import few
 from transcript_store import ConversationLibrary, ConversationStore, verify
 from transcript_store.testing import SimulatedFileSystem
 from transcript_store.testing.strategies import PROVIDERS, conversations, json_objects, metadata
 
 Message = dict[str, Any]
 HISTORIES = st.sampled_from(PROVIDERS).flatmap(lambda provider: conversations(provider, max_turns=2))
-A_FEW = settings(max_examples=20, deadline=None)
+A_FEW = settings(max_examples=few(20), deadline=None)
 
 
 def opened(disk: SimulatedFileSystem, **options: Any) -> ConversationStore:

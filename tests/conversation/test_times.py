@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.conversation.helpers import ONE, THREE, TWO
+from tests.kit.cases import few
 from tests.kit.machines import Clock
 from tests.kit.trees import tree
 from transcript_store import ConversationLibrary, ConversationStore, InvalidMessageError, verify
@@ -251,7 +252,7 @@ def test_a_record_with_nothing_in_it(store, tmp_path):
 MOMENTS = st.datetimes(min_value=datetime(1, 1, 2), timezones=st.just(UTC))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=few(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=st.lists(st.lists(st.none() | MOMENTS, max_size=4), max_size=6))
 def test_any_times(tmp_path_factory, batches):
     """P19: whatever times are given, none goes back, none lies ahead, each is kept where both allow it, and a load agrees."""

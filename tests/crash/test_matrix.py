@@ -41,7 +41,7 @@ RECOVERIES = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.sampled(every=13)
+@pytest.mark.sampled(every=19)
 @ALL
 def test_a_power_cut_leaves_what_was_acknowledged(case: Case, record_property: Note) -> None:
     """P1, P3, P4: whatever part of the unsynced bytes and names reaches the disk, with NUL or with stale fill."""
@@ -59,7 +59,7 @@ def test_a_power_cut_leaves_what_was_acknowledged_in_many_more_states(case: Case
     assert count >= 20
 
 
-@pytest.mark.sampled(every=13)
+@pytest.mark.sampled(every=19)
 @pytest.mark.parametrize("limit", [6, pytest.param(300, marks=pytest.mark.long)])
 @UNSYNCED
 def test_without_syncs_a_power_cut_leaves_a_prefix_or_is_refused(case: Case, limit: int, record_property: Note) -> None:
@@ -69,7 +69,7 @@ def test_without_syncs_a_power_cut_leaves_a_prefix_or_is_refused(case: Case, lim
     assert count >= 5
 
 
-@pytest.mark.sampled(every=13)
+@pytest.mark.sampled(every=19)
 @ALL
 def test_a_kill_at_any_call_loses_nothing_acknowledged(case: Case, record_property: Note) -> None:
     """P2, P3, P4: SIGKILL before every call, and within every write."""
@@ -78,7 +78,7 @@ def test_a_kill_at_any_call_loses_nothing_acknowledged(case: Case, record_proper
     assert count >= 5
 
 
-@pytest.mark.sampled(every=13)
+@pytest.mark.sampled(every=19)
 @pytest.mark.parametrize(("limit", "every"), [(2, 3), pytest.param(20, 1, marks=pytest.mark.long)])
 @CONVERSATIONS  # a store of snapshots is read without a lock, and so without a sync
 def test_what_a_load_shows_after_a_kill_survives_a_power_cut(
@@ -90,7 +90,7 @@ def test_what_a_load_shows_after_a_kill_survives_a_power_cut(
     assert count >= 5 // every
 
 
-@pytest.mark.sampled(every=13)
+@pytest.mark.sampled(every=19)
 @QUICK_REFUSALS
 def test_an_error_at_any_call_is_ours_and_the_store_continues(case: Case, record_property: Note) -> None:
     """P6, P7: every ninth of all errnos at all calls, once or for ever. (The next test has each of them.)"""

@@ -23,7 +23,7 @@ TECHNIQUES: dict[str, Callable[[Case], int]] = {
 }
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: f"{bug.name}-{bug.caught_by}")
 def test_a_seeded_bug_is_caught(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     """P1 to P9: the technique that the bug names objects to it. (The next test: with our store it is content there.)"""
@@ -38,7 +38,7 @@ IN_THE_MATRIX = {*CASES, *OF_SNAPSHOTS}
 """What tests/crash/test_matrix.py tries in the same ways, though of some with fewer cuts: here it is among the long proofs."""
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=11)
 @pytest.mark.parametrize(
     ("technique", "case"),
     [

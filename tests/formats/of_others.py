@@ -16,7 +16,7 @@ Rows = MemoryTables
 original = original_of
 
 
-few_or_many_seeds = pytest.mark.parametrize("seeds", [30, pytest.param(1000, marks=pytest.mark.long)])
+few_or_many_seeds = pytest.mark.parametrize("seeds", [12, pytest.param(1000, marks=pytest.mark.long)])
 """How often input is made wrong: some of it each time, all of it among the long proofs."""
 
 a_handful_or_many_seeds = pytest.mark.parametrize("seeds", [4, pytest.param(500, marks=pytest.mark.long)])

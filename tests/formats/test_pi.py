@@ -342,10 +342,11 @@ def test_the_plan_of_a_file_that_grew_extends_the_plan_of_what_it_was():
         before = now
 
 
-def test_a_file_cut_at_any_byte_is_read_to_its_last_whole_line():
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.long)])
+def test_a_file_cut_at_any_byte_is_read_to_its_last_whole_line(step):
     data = json_lines(LINEAR)
     whole = texts_in(plan(data), 0)
-    for cut in range(1, len(data)):
+    for cut in range(1, len(data), step):
         for found in Pi().plans(Bytes(data[:cut])):
             check_accounts(found, data[:cut])
             assert whole[: len(texts_in(found, 0))] == texts_in(found, 0)

@@ -33,7 +33,7 @@ pytestmark = [
     ),  # pytest-xdist's threads hold no lock of ours
     pytest.mark.skipif(sys.platform != "linux", reason="elsewhere everything is done in one process"),
 ]
-SESSIONS = 240
+SESSIONS = 210
 
 
 @pytest.fixture
@@ -306,7 +306,7 @@ def test_ctrl_c_ends_all_of_it_quietly(tmp_path: Path, claude_sessions: Path) ->
 def claude_sessions(tmp_path: Path) -> Path:
     folder = tmp_path / "projects"
     folder.mkdir()
-    for number in range(300):
+    for number in range(220):
         its_id = f"00000000-0000-4000-8000-{number:012}"
         first: dict[str, object] = {
             "type": "user",

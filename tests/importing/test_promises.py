@@ -33,6 +33,7 @@ from tests.importing.helpers import (
     notebook,
     use_notebooks,
 )
+from tests.kit.cases import few
 from tests.kit.scratch import scratch_directory
 from transcript_store import ConversationExistsError, ConversationLibrary, ConversationStore, verify
 from transcript_store.exporting import ExportError, export
@@ -345,7 +346,7 @@ def test_f6_every_line_is_accounted_for(source: Path, library: ConversationLibra
     assert all(finding.line for finding in report.findings)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=few(25), deadline=None)
 @given(cut=st.integers(0, len(SESSION)))
 def test_f6_cut_at_any_byte_no_line_is_lost(cut: int) -> None:
     """Cut anywhere, then whole: each time all lines are accounted for, and the end is as if it had never been cut."""

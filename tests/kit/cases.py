@@ -8,6 +8,14 @@ from functools import wraps
 from reprlib import Repr
 from typing import Any
 
+
+def few(most: int) -> int:
+    """How many examples Hypothesis draws: at most these, and of a plain run as few as its profile has (conftest.py)."""
+    from hypothesis import settings  # not every environment of the integrations has it
+
+    return min(most, settings.default.max_examples)
+
+
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 200
 

@@ -15,6 +15,7 @@ from transcript_store import Repair
 from transcript_store._log.repair_plan import GAP, MODES, Mode
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("count", [pytest.param(6, id="6"), pytest.param(1000, id="1000", marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_transcripts_damaged_at_random(kind: str, count: int) -> None:

@@ -107,7 +107,7 @@ def killed_again_and_again(
 
 
 @pytest.mark.parametrize(
-    ("conversations", "kills"), [(60, 1), pytest.param(600, 10, marks=pytest.mark.long, id="600-10")]
+    ("conversations", "kills"), [(30, 1), pytest.param(600, 10, marks=pytest.mark.long, id="600-10")]
 )
 def test_a_rotation_that_is_killed_anywhere_is_finished_by_the_next(
     tmp_path: Path, conversations: int, kills: int

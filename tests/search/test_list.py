@@ -121,6 +121,7 @@ def test_a_place_that_no_page_gave_is_refused(index, after):
         index.list(sort="colour")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("asked", ["needle", "NEEDLE", "éclair", "eclair", "b", "\0b", "x", "京"])
 def test_a_title_contains_what_is_asked_whatever_its_letters(tmp_path, asked):
     """SQLite compares what is ASCII, Python the rest. What stands behind a NUL is looked at too."""
@@ -151,6 +152,7 @@ def test_many_titles_may_be_refused(tmp_path, many):
         assert index.list(filter=f"{others} -title:needle title:a").total == 1
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", ["title", "model", "provider", "source", "project", "label", "id", "role"])
 def test_many_refused_values_are_one_condition(tmp_path, name):
     """With 33 of them as with one, and as they are asked one by one; 10,000 labels took a minute."""

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.kit.cases import for_each
+from tests.kit.cases import few, for_each
 from tests.snapshots.helpers import IMAGE, IMAGE_NAME, KEY, snapshot, store_at
 from transcript_store import FileStore, Snapshot
 from transcript_store._snapshots import media as _media
@@ -37,7 +37,7 @@ awkward = st.sampled_from(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=few(60))
 @given(st.lists(values | awkward | st.dictionaries(awkward, awkward, max_size=2), max_size=4), st.booleans())
 def test_any_json_value_survives_sealed_and_plain(held: list[Any], is_sealed: bool) -> None:
     """Saved and loaded, by another store: equal, whatever it holds, media or not."""

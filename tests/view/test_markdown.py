@@ -288,6 +288,7 @@ def test_a_usual_line_takes_the_short_way():
     assert is_proper(rendered("## Done\n\nIt is **mended**:\n\n```python\nif x: pass\n```\n\n- one\n- `two`\n"))
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("piece", ["*a ", "`a ", "**a b ", "a_b", "! ", "*a", "` ", "a\n", "*a* "])
 def test_a_long_line_is_cut_in_linear_time(piece):
     """No pattern goes back: a text of the longest that is parsed takes a fraction of a second, its square would take minutes."""

@@ -232,7 +232,7 @@ def test_a_message_with_an_unreadable_extra_joins_no_group(tmp_path):
 
 
 @pytest.mark.parametrize("followers", [1, 3])
-@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.long)])
 def test_a_leader_interrupted_at_every_line(tmp_path, followers, step):
     """P21, P22: whoever waits behind a leader that is interrupted anywhere is stored once; the leader's own message is
     there if its call returned, and not twice; nobody hangs.

@@ -180,7 +180,9 @@ def private_members_used(module: str) -> list[str]:
     text = texts(TESTS)[module]
     lines = text.splitlines()
     code = [
-        re.sub(r"^\s*(from|import) .*|[\"']transcript_store[\w.]*", "", line) for line in lines if "  # " not in line
+        re.sub(r"^\s*(from|import) .*|[\"']transcript_store[\w.]*", "", line)
+        for line in lines
+        if "._" in line and "  # " not in line
     ]
     named = {found for line in code for found in re.findall(r"(\w*)\.(_\w+)", line)}
     own = set(re.findall(r"\b(?:def |self\.)(_\w+)(?=\(self|: [^=]* = | = )", text))

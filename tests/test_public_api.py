@@ -221,7 +221,8 @@ def test_a_reader_restores_nothing(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_power_loss_in_a_restore_leaves_what_was_there_or_all_that_was_given():
+@pytest.mark.parametrize("limit", [12, pytest.param(40, marks=pytest.mark.long)])
+def test_a_power_loss_in_a_restore_leaves_what_was_there_or_all_that_was_given(limit):
     """P4: at every call of the disk, messages and ``restored_from`` are both the old ones or both the new ones.
 
     (``tests/crash`` has it too, as ``restore_snapshot``, in every process and on real disks.)
@@ -247,7 +248,7 @@ def test_a_power_loss_in_a_restore_leaves_what_was_there_or_all_that_was_given()
         except SimulatedStop:
             may_be = [old, new]
         disk.on_call = None
-        for failed in disk.power_failures(limit=12):
+        for failed in disk.power_failures(limit=limit):
             with ConversationStore("/c", file_system=failed) as found:
                 found.load()
                 outcome = (len(found.get_messages()), found.get_metadata().restored_from)

@@ -55,7 +55,7 @@ def numbers_of(directory: Path) -> dict[int, list[int]]:
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("kills", [5, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [3, pytest.param(300, marks=pytest.mark.long)])
 @pytest.mark.parametrize("durability", ["power-loss", "process-crash"])
 def test_a_storm_of_eight_that_take_turns(scratch, durability, kills):
     """P1, P3, P4, P11: eight processes append, read, change, keep and close as fast as they can, and are killed at random: what was

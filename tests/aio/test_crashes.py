@@ -84,7 +84,7 @@ def test_the_power_fails_at_any_call(backend, quiet, record_property):
         life = Life(disk.copy(), nth)
         with suppress(SimulatedStop, BaseExceptionGroup):
             anyio.run(life.live, backend=backend)
-        for machine in life.disk.power_failures(limit=12, seed=nth):
+        for machine in life.disk.power_failures(limit=5, seed=nth):
             life.judge(machine)
             machines += 1
         if life.calls_left:
@@ -129,7 +129,7 @@ def test_an_agent_of_tasks_under_crash_test(asks_again):
 def test_kill_9_while_tasks_append(backend, scratch):
     """P1, P22: killed at any moment, again and again: every message that a task was told of is there, once, and in the task's order."""
     told: set[str] = set()
-    for life in range(8):
+    for life in range(4):
 
         def work(say: Any, life: int = life) -> None:
             async def main() -> None:

@@ -150,7 +150,7 @@ def _numbered(state: State) -> Iterator[tuple[int, Any]]:
     return ((at - len(state.metadata), one) for at, one in enumerate(state.metadata))
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=13)
 @EACH
 def test_killed_at_any_call_it_leaves_what_the_other_can_continue_with(
     base: Callable[[], SimulatedFileSystem], step: Step, record_property: Note
@@ -183,7 +183,7 @@ def _with_part_of(step: Step, before: State, after: State) -> State:
     return before._replace(has_secret=after.has_secret) if step is purge_quarantine else before
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=13)
 @EACH
 def test_refused_at_any_call_it_leaves_what_both_can_continue_with(
     base: Callable[[], SimulatedFileSystem], step: Step, record_property: Note
@@ -229,7 +229,7 @@ def the_first_goes_on(two: Two, where: str) -> None:
     assert two.second.get_messages()[-1] == AFTERWARDS, where
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=13)
 @EACH
 def test_interrupted_at_any_call_it_leaves_what_both_can_continue_with(
     base: Callable[[], SimulatedFileSystem], step: Step, record_property: Note

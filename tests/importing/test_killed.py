@@ -107,7 +107,7 @@ MISREAD = {"uuid": "a", "sessionId": "s1", "type": "user", "message": {"role": "
            "timestamp": "2026-01-01T10:00:00Z"}  # fmt: skip
 
 
-@pytest.mark.parametrize("step", [23, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [39, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("action", ["grew", "created"])
 def test_f4_killed_while_labels_change(action: str, step: int, tmp_path: Path) -> None:
     """A title that changed beside a session, and the label of a conversation that another format made of the source."""

@@ -16,7 +16,7 @@ from tests.mutants.__main__ import difference, table
 from tests.mutants.judged import JUDGED
 from tests.mutants.near import beginnings
 from tests.mutants.operators import mutants_of
-from tests.mutants.running import places, run, sample, with_notes
+from tests.mutants.running import Place, places, run, sample, with_notes
 
 SOURCE = '''
 """A module."""
@@ -76,9 +76,13 @@ def test_the_mistakes_that_are_made_are_those_of_people() -> None:
     ]
 
 
-def test_every_mutant_is_python() -> None:
+@pytest.fixture(scope="module")
+def found() -> list[Place]:
+    return places()
+
+
+def test_every_mutant_is_python(found: list[Place]) -> None:
     """What does not compile proves nothing. And no two have one name, by which a sample and a judgement know them."""
-    found = places()
     assert len(found) > 1000
     for module in {place.module for place in found}:
         names = [place.mutant.name for place in found if place.module == module]
@@ -87,9 +91,9 @@ def test_every_mutant_is_python() -> None:
         assert difference(place).count("\n@@") == 1
 
 
-def test_what_was_judged_is_still_made() -> None:
+def test_what_was_judged_is_still_made(found: list[Place]) -> None:
     """Code that has changed is judged anew."""
-    assert JUDGED.keys() <= {place.mutant.name for place in places()}
+    assert JUDGED.keys() <= {place.mutant.name for place in found}
 
 
 def test_each_function_notes_that_it_runs() -> None:

@@ -554,7 +554,7 @@ def killed_again_and_again(library: ConversationLibrary, cache: Path, times: int
 
 
 def test_f10_an_indexer_is_killed(library, cache):
-    killed_again_and_again(library, cache, 3)
+    killed_again_and_again(library, cache, 2)
 
 
 @pytest.mark.long

@@ -144,7 +144,7 @@ def rename_before_sync(patch: Patch) -> None:
 
 
 def rewrite_in_place(patch: Patch) -> None:
-    """Instead of a rename, the old file is emptied and written anew."""
+    """Instead of a rename, the old file is emptied and written again."""
 
     def rename(self: Machine, parent: int, old: str, new: str) -> None:
         try:
@@ -223,7 +223,7 @@ def cache_trusted_after_a_failed_sync(patch: Patch) -> None:
 
 
 def mapped_pages_trusted_after_a_failed_sync(patch: Patch) -> None:
-    """The cache is dropped, and believed to be: what somebody has mapped stays in it."""
+    """The cache is dropped and then trusted, although pages that another process has mapped stay in it."""
 
     def advise(self: RealDisk, handle: int) -> None:
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -268,7 +268,7 @@ def batch_not_marked(patch: Patch) -> None:
 
 
 def damaged_line_skipped(patch: Patch) -> None:
-    """Lines that do not verify are passed over in silence, wherever they stand."""
+    """Lines that do not verify are silently skipped, wherever they are."""
 
     def verify(self: Log, mark: Mark | None) -> None:
         begin, size = self.begin, self.size_bytes()
@@ -285,7 +285,7 @@ def damaged_line_skipped(patch: Patch) -> None:
 
 
 def hole_cut(patch: Patch) -> None:
-    """Bad bytes are a torn tail, whatever stands behind them."""
+    """Bad bytes are taken for a torn tail, whatever follows them."""
     patch.setattr(damage, "stretches", lambda *_: iter(()))
 
 
@@ -366,7 +366,7 @@ def pruned_before_the_snapshot(patch: Patch) -> None:
 
 
 def expiry_not_checked_again(patch: Patch) -> None:
-    """What was due when the library was listed goes, whatever was written since."""
+    """A conversation that had expired at the time of the list is removed, although it was written to since."""
     patch.setattr(
         "transcript_store._library.pruning.delete",
         lambda files, library, name, agreed: deleting.delete(files, library, name),
@@ -374,7 +374,7 @@ def expiry_not_checked_again(patch: Patch) -> None:
 
 
 def deletion_noted_after_the_delete(patch: Patch) -> None:
-    """A conversation goes, and that it was deleted is noted after that: a kill in between lets an import bring it back."""
+    """The deletion is noted after the conversation is removed: after a kill in between, an import brings it back."""
     note, move = deleting.note_deletion, deleting.move_to_trash
     waits: list[Any] = []
     patch.setattr(
@@ -428,7 +428,7 @@ def trash_not_swept(patch: Patch) -> None:
 
 
 def create_without_a_note(patch: Patch) -> None:
-    """Nothing says what a killed fork was making, so nobody finds what it left."""
+    """No note names the fork that a killed process was creating, so its leftovers are never found."""
     patch.setattr(deleting, "noted", lambda *_: nullcontext())
 
 
@@ -490,7 +490,7 @@ def copy_of_unsynced_records(patch: Patch) -> None:
 
 
 def copy_of_cached_records(patch: Patch) -> None:
-    """It is synced, and all is well: the failed sync was told to the writer, and the pages are clean."""
+    """Its sync succeeds, because the failed sync was reported to the writer and the pages are clean now."""
     for machine in MACHINES:
         patch.setattr(machine, "drop_cache", _nothing)
 
@@ -509,12 +509,12 @@ def generation_deleted_without_a_sync(patch: Patch) -> None:
 
 
 def end_of_previous_generation_not_kept(patch: Patch) -> None:
-    """A generation is deleted, and with it what it said of the one before: nobody knows any more how long that was."""
+    """A deleted generation stated where the previous one ends; the statement is lost with it."""
     patch.setattr(_archive, "without", lambda folder, members, number: members)
 
 
 def end_of_previous_generation_kept_too_late(patch: Patch) -> None:
-    """The same, put right when the generation is gone: a crash in between leaves it unknown for ever."""
+    """The statement is kept only after the deletion: after a crash in between it is lost for ever."""
 
     def delete_generation(self: Writer, number: int) -> None:
         members = _archive.without(self.folder, self.members, number)
@@ -537,7 +537,7 @@ def snapshot_before_its_media(patch: Patch) -> None:
 
 
 def sealing_without_a_note(patch: Patch) -> None:
-    """Nothing remembers that a plain store is being sealed, so who has only the new key cannot finish."""
+    """No note says that a plain store is being sealed, so a process that has only the new key cannot finish."""
     patch.setattr(SnapshotFiles, "note_sealing", _nothing)
 
 
@@ -613,7 +613,7 @@ def retracted_one_by_one(patch: Patch) -> None:
 
 
 def retraction_not_synced(patch: Patch) -> None:
-    """A retraction is written like an append that nobody asked to sync."""
+    """A retraction is written like an append without a sync."""
 
     def prepare(self: Log, first: int, last: int) -> Any:
         patch.setattr(log.Log, "append", lambda self, prepared, *, sync: append(self, prepared, sync=False))
@@ -629,7 +629,7 @@ def retraction_numbers_not_adjusted(patch: Patch) -> None:
 
 
 def fork_noted_in_the_wrong_library(patch: Patch) -> None:
-    """The note of a fork stands in the library of the original: nobody finds what a killed one left in the other."""
+    """The note of a fork is in the original's library, so leftovers of a killed fork in the other library are never found."""
     noted = deleting.noted
     patch.setattr(deleting, "noted", lambda files, library, new: noted(files, LIBRARY, new))
 
@@ -649,12 +649,12 @@ def head_in_memory_trusted(patch: Patch) -> None:
 
 
 def memory_trusted_between_calls(patch: Patch) -> None:
-    """Whoever takes the lock again looks at the transcript alone: what another one changed beside it is not seen, and overwritten."""
+    """A shared writer checks only the transcript when it takes the lock: another process's change of the metadata is overwritten."""
     patch.setattr(SharedWriter, "_is_as_i_left_it", lambda self: self.log.is_as_remembered())
 
 
 def name_in_the_lock_not_compared(patch: Patch) -> None:
-    """Who left nothing behind his name, and finds nothing behind another's, takes that for what he left."""
+    """A writer that left no validator takes another process's name without a validator for its own."""
 
     def is_as_i_left_it(self: SharedWriter) -> bool:
         return self.lock.found in (b"", self._statement()) and self.log.is_as_remembered()
@@ -667,7 +667,7 @@ def validator_without_the_metadata(patch: Patch) -> None:
 
 
 def validator_left_during_a_call(patch: Patch) -> None:
-    """The file is written when the lock is let go, and not when it is taken: what stood there stays if its writer is killed."""
+    """The lock file is written when the lock is released, not when it is taken: an old validator stays if the writer is killed."""
 
     def sign(self: Lock) -> None:
         self._is_signed = True
@@ -684,7 +684,7 @@ def validator_left_during_a_call(patch: Patch) -> None:
 
 
 def records_of_a_killed_writer_not_synced(patch: Patch) -> None:
-    """The load between two turns shows what stands in the cache."""
+    """A load between two calls shows the cache without a sync."""
     look = SharedWriter.look_at_all
 
     def look_without_a_sync(self: SharedWriter) -> None:
@@ -696,7 +696,7 @@ def records_of_a_killed_writer_not_synced(patch: Patch) -> None:
 
 
 def key_file_before_the_void_mark(patch: Patch) -> None:
-    """A create that is cut off leaves a key file alone, which nobody dares to overwrite."""
+    """A killed create leaves only a key file, which no later create overwrites."""
     real = Folder.replace_file
 
     def replace_file(self: Folder, name: str, chunks: Any) -> None:
@@ -726,7 +726,7 @@ def sealed_before_the_key_file_exists(patch: Patch) -> None:
 
 
 def rotation_not_synced(patch: Patch) -> None:
-    """Told when the new key files have their names, before the names are synced."""
+    """The rotation returns when the new key files have their names, before the names are synced."""
     commit = Rotator._commit
 
     def hasty(self: Rotator, batch: Any) -> None:
@@ -765,7 +765,7 @@ def key_files_renamed_before_sync(patch: Patch) -> None:
 
 
 def already_rotated_keys_not_synced(patch: Patch) -> None:
-    """What is wrapped with the new key already is not synced: it may be what a killed rotation left."""
+    """Keys that already have the new wrapping are not synced, although a killed rotation may have left them."""
     commit = Rotator._commit
 
     def only_new_ones(self: Rotator, batch: Any) -> None:
@@ -776,7 +776,7 @@ def already_rotated_keys_not_synced(patch: Patch) -> None:
 
 
 def syncfs_trusted_on_any_file_system(patch: Patch) -> None:
-    """Each folder is taken for synced with the whole file system, which this one does not answer for."""
+    """Each folder is taken for synced with the whole file system, although this file system does not guarantee that."""
     made = Rotator.__init__
 
     def init(self: Rotator, *args: Any) -> None:

@@ -100,7 +100,7 @@ Times depend on the disk and on what else runs; trust the ratios.
     yield from _growth(results)
     yield "## Beside the plainest way"
     yield ""
-    yield "Ours, and a loop that does only the work itself on the same bytes, in one process, in turns. Every row with its target:"
+    yield "This library, and a loop that does only the work itself on the same bytes, alternating in one process. All rows:"
     yield f"[{_EVERY_ROW}]({_EVERY_ROW})."
     yield ""
     yield from _table([row for row in results.rows if row.what in SHOWN])
@@ -126,7 +126,7 @@ def _table(rows: list[Row]) -> Iterator[str]:
 def _every_line(results: Results) -> Iterator[str]:
     yield "# Every row"
     yield ""
-    yield "What [benchmarks.md](../benchmarks.md) leaves out: each row with its target, and each comparison with its middle half."
+    yield "Details of [benchmarks.md](../benchmarks.md): each row with its target, and each comparison with its middle half."
     yield ""
     yield _machine(results)
     yield ""
@@ -146,7 +146,7 @@ def _overview(results: Results) -> Iterator[str]:
         return
     yield "## In a minute"
     yield ""
-    yield "Medians. An append that has returned survives what its group is headed with; the syncs of one append were counted with strace."
+    yield "Medians, grouped by what an acknowledged append survives. The syncs of one append were counted with strace."
     yield ""
     for name in columns:
         yield f"- {_COLUMNS[name]}: {by_name[name].title[0].lower()}{by_name[name].title[1:]}"
@@ -183,7 +183,7 @@ def _growth(results: Results) -> Iterator[str]:
         return
     yield "## As a conversation grows"
     yield ""
-    yield "Messages of 200 bytes. A contender that needed seconds for one append, or to write the conversation, is not measured further."
+    yield "Messages of 200 bytes. A contender that takes seconds for one append, or to write the conversation, is not measured further."
     yield ""
     for name in operations:
         yield f"![{plots.TITLES[name]}](benchmarks/{name}.svg)"
@@ -195,7 +195,7 @@ def _rows(results: Results) -> Iterator[str]:
         return
     yield "## Beside the plainest way"
     yield ""
-    yield "Ours, and a loop that does no more than the work itself on the same bytes; in one process, in turn, round by round."
+    yield "This library, and a loop that does only the work itself on the same bytes, alternating in one process."
     yield ""
     yield from _targets(results.rows)
     yield _FLOORS
@@ -223,32 +223,32 @@ def _beyond(results: Results) -> Iterator[str]:
 
 
 _BEYOND_FLOORS = """\
-Why a target is missed:
+Why targets are missed:
 
-- Sealed `get_messages()`: base64, AES-GCM and decoding alone, in a bare loop over the same records, take more than twice what plain reading
-  takes ([encryption.md](../encryption.md) has the loop).
-- Sealed append, synced: the middle half lies around the target; what is added to a plain one is 5 µs of processor time.
-- PostgreSQL: client and server share two cores and one disk. An append is one statement and one commit, as the bare INSERT is; what it
-  has besides, 0.15 ms, is two hashes, the slot, its verification, and psycopg's binding of five values instead of three. With 32
-  processes on two cores that processor time is all there is to share. Where a commit takes milliseconds the ratio was 1.07 to 1.12
+- Sealed `get_messages()`: even a bare loop of base64, AES-GCM and decoding over the same records takes more than twice as long as plain
+  reading ([encryption.md](../encryption.md) has the loop).
+- Sealed append, synced: the middle half lies around the target. It takes 5 µs of processor time more than a plain append.
+- PostgreSQL: client and server share two cores and one disk. An append is one statement and one commit, like the bare INSERT. The
+  additional 0.15 ms are two hashes, the slot, its verification, and psycopg's binding of five values instead of three. With 32
+  processes, this processor time is the limit on two cores. Where a commit takes milliseconds the ratio was 1.07 to 1.12
   ([engines.md](../engines.md)).
-- Objects: a server on the same machine answers a GET in 3 ms. Beside the gets a load has three lists; then each slot and each line of 1,000
-  is verified, which takes 20 ms of Python.
-- Import: [import.md](../import.md) says what a session costs. Search: [search.md](../search.md) has the floors of a build, of one message
-  more, and of a common word under a title. The frameworks: [integrations.md](../integrations.md) says what a turn asks the system for.
+- Objects: a server on the same machine answers a GET in 3 ms. In addition to the GETs, a load makes three lists and verifies each slot
+  and each line of 1,000, which takes 20 ms of Python.
+- [import.md](../import.md) has the cost of a session. [search.md](../search.md) has the minimum for a build, for one more message, and
+  for a common word under a title. [integrations.md](../integrations.md) has the system calls of a call.
 - **The machine of 2026-11-25 is slower than that of the day before**: a sealed and a plain read of the same 5,000 messages take twice as
-  long (42.9 and 10.3 ms; 20.3 and 5.4 ms before). Beside claude-code-log the page took 1/5 on the machine before.
+  long (42.9 and 10.3 ms; 20.3 and 5.4 ms before). Compared with claude-code-log, the page took 1/5 of the time on the earlier machine.
 """
 _FLOORS = """\
-Why a target is missed, what was tried, and where the floor is ([DECISIONS.md](../../DECISIONS.md) has more under the number):
+Why targets are missed, what was tried, and what the minimum is ([DECISIONS.md](../../DECISIONS.md) has more under the number):
 
-- `process-crash` append (100): 3.3 to 4.1 × from run to run; one function without layers and without anything that may fail
-  takes 3.35 × where ours takes 3.5.
-- Eight threads (19): 0.36 to 0.44 × from run to run; what is left is the interpreter's lock, handed from thread to thread.
+- `process-crash` append (100): 3.3 to 4.1 × from run to run. One function without layers and without error handling takes 3.35 × when
+  ours takes 3.5.
+- Eight threads (19): 0.36 to 0.44 × from run to run. The rest is the interpreter's lock, passed from thread to thread.
 - 32 tasks: 17 µs of processor time for each append (a bare call through an executor: 23), 1.1 ms for 64 of them, and the syncs that
   they share.
-- List snapshots (96), load one (97): every byte is held to be UTF-8 and JSON before anything is said of it. That alone takes 6 to
-  10 × as long as reading the file, and twice as long as decoding it. Saving (96) checks the same.
+- List snapshots (96), load one (97): every byte is checked to be UTF-8 and JSON first. That alone takes 6 to 10 × as long as reading the
+  file, and twice as long as decoding it. Saving (96) checks the same.
 - `list()` of conversations (141): one reader finds the end of a transcript for a list, a load and a verification.
 - `verify()` (98): a bare loop in Python that finds each line and hashes it takes 1.9 ×.
 """
@@ -283,17 +283,16 @@ def _between(middle: Middle, unit: str) -> str:
 def _method() -> Iterator[str]:
     yield "## How it is measured, and who was"
     yield ""
-    yield "- In each round everybody has a turn, beginning with another one each time; a ratio is taken within its round, and the result"
-    yield "  is the median of the rounds, and between which two the middle half of them lies. The garbage collector is on."
-    yield "- Each contender runs in a process of its own, each peer in a virtual environment of its own, in the version below. It does what"
-    yield "  its users write; what it is to store is first given the form that it takes, which is not timed. One that is not installed or"
-    yield "  fails is reported as such."
+    yield "- In each round every contender runs once, each round starts with another one, and ratios are taken within a round. The"
+    yield "  result is the median of the rounds, with the range of their middle half. The garbage collector is on."
+    yield "- Each contender runs in its own process, each peer in its own virtual environment, in the version below. The code is what its"
+    yield "  users would write; converting the messages to its form is not timed. A contender that is not installed, or fails, is reported."
     yield "- The messages are the same in every run (fixed seed): sizes are log-normal, four in ten are tool calls, four in ten their"
-    yield "  results, one in a thousand is large, every second of those an image, one in five is not plain ASCII. Appends are of text"
-    yield "  of one size, snapshots without images."
-    yield "- A log that grows makes each sync record the file's new size. SQLite writes over its WAL once that has been checkpointed, and"
-    yield "  such a sync is cheaper on most file systems: it can take less than the limit of appending to a file."
-    yield "- “Memory” is the peak of a fresh process above what it had when its imports were done."
+    yield "  results, one in a thousand is large (every second of these an image), one in five is not plain ASCII. Appended messages are"
+    yield "  text of one size; snapshots have no images."
+    yield "- When a file grows, each sync also records its new size. SQLite overwrites its WAL after a checkpoint, and such a sync is"
+    yield "  cheaper on most file systems: it can take less than the limit for appending to a file."
+    yield "- “Memory” is the peak of a new process minus its memory after its imports."
     yield ""
     yield _line("", "version", "what it promises")
     yield _line("---", "---", "---")

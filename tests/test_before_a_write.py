@@ -240,7 +240,7 @@ def test_metadata_is_not_changed_beside_a_transcript_that_was_cut() -> None:
 
 
 def test_a_close_changes_nothing_of_a_writer_that_came_after_the_lock_was_removed() -> None:
-    """P9: somebody removed our lock file, and another process opened the conversation: metadata.json is theirs.
+    """P9: our lock file was removed, and another process opened the conversation: metadata.json is now that process's.
 
     The mutant noted its mark at the end, in metadata of its own memory: their change of the model was gone.
     """
@@ -390,7 +390,7 @@ def test_a_reader_is_told_of_damage_that_came_behind_what_it_read() -> None:
 
 
 def test_no_lock_is_put_into_a_folder_of_others() -> None:
-    """P13: somebody's folder comes to stand there after the first look; it stays as it is, without a lock in it."""
+    """P13: another program creates a folder there after the first check; it stays unchanged, without a lock in it."""
     disk = SimulatedFileSystem()
     disk.make_directory(disk.open_directory("/"), "chats")
     looks: list[FileSystemCall] = []

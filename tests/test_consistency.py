@@ -53,7 +53,7 @@ def delete(path: Path, *numbers: int) -> None:
 
 
 def assert_noticed(path: Path, number: int, kind: str) -> None:
-    """By whoever looks: verify, a list of the generations, a read of it; by the writer and by a reader."""
+    """Detected by every way to read it: verify, a list of the generations, a read of it; by the writer and by a reader."""
     findings = [(Path(found.path).name, found.kind) for found in verify(path).findings]
     assert (f"transcript-{number:06d}.jsonl", kind) in findings
     for read_only in (False, True):

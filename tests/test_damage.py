@@ -487,7 +487,7 @@ _AT = b'"at":"2026-01-01T00:00:00.000000Z"'
     ],
 )
 def test_a_forged_record_that_cannot_be_read(body):
-    """P15: whoever can write the file can make a line that verifies and is no record; reading it is an error of ours."""
+    """P15: any program that can write the file can make a line that verifies and is no record; reading it raises an error of ours."""
     with scratch_directory() as directory:
         with ConversationStore(f"{directory}/c") as conversation:
             conversation.initialize()
@@ -517,7 +517,7 @@ def test_a_forged_record_that_cannot_be_read(body):
     ],
 )
 def test_forged_records_that_are_out_of_order(ends):
-    """P15: a chain of hashes that verifies is not believed if its numbers or its batches do not."""
+    """P15: a chain of hashes that verifies is refused if its numbers or its batches are wrong."""
     with scratch_directory() as directory:
         with ConversationStore(f"{directory}/c") as conversation:
             conversation.initialize()

@@ -117,7 +117,7 @@ def test_a_place_that_breaks_a_promise(
 
 
 def test_reads_past_the_cache_that_are_refused(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P6 rests on them: without, a page that another process has mapped is believed after a failed sync."""
+    """P6 depends on them: without them, a page that another process has mapped is trusted after a failed sync."""
     really = os.open
 
     def no_direct(path: Any, flags: int, *rest: Any, **more: Any) -> int:
@@ -190,7 +190,7 @@ def test_what_a_killed_one_left_is_removed_by_the_next(quick: Path) -> None:
 
 
 def test_a_conversation_is_asked_about_its_place(quick: Path) -> None:
-    """Its own folder holds nothing but what is its own: it was told that no conversation can be kept there."""
+    """A conversation's folder holds only its own files: doctor reported that no conversation can be kept there."""
     with ConversationStore(quick / "chat") as store:
         store.initialize(provider="claude")
     before = sorted(path.name for path in (quick / "chat").iterdir())
@@ -248,7 +248,7 @@ def test_no_such_place(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_place_where_nothing_can_be_made(
     quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is there can be read: no promise is broken, and none can be kept to whoever writes."""
+    """Existing conversations can be read: no promise is broken for them, and none can be kept for writers."""
     monkeypatch.setattr(os, "mkdir", refuses)
     assert main(["doctor", str(quick)]) == 1
     said = capsys.readouterr().out

@@ -31,7 +31,7 @@ def interrupt_the_next_append(disk: SimulatedFileSystem, store: ConversationStor
 
 @pytest.mark.parametrize("synced", [False, True])
 def test_what_was_appended_behind_what_is_passed_over_is_found_after_a_look_again(synced):
-    """The block that is read anew begins where the tail that is passed over does, or before it, and ends behind it."""
+    """The block that is read again starts at or before the start of the skipped tail, and ends after it."""
     disk = SimulatedFileSystem()
     with ConversationStore(FOLDER, file_system=disk, durability="process-crash") as store:
         store.initialize(features=["retract"], messages=[{"n": 1}])

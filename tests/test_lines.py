@@ -90,7 +90,7 @@ def test_a_record_with_a_wrong_number_behind_the_last_one_is_never_cut(tmp_path:
 @for_each("kind", [bytes, bytearray])
 @for_each("texts", [[b"one"], [b"", b"two", b""], [b"%d" % n * n for n in range(60)]])
 def test_from_the_end_on_the_lines_of_a_block_are_the_same(kind: type, texts: list[bytes]) -> None:
-    """Whoever wants the last few finds them one by one: the same lines with the same numbers as whoever takes all of them apart."""
+    """A search for the last few lines finds the same lines with the same numbers as splitting the whole file."""
     lines = kind(b"".join(text + b"\n" for text in texts))
     block = CachedLines(Position(5, 100, GENESIS), lines, Position(5 + len(texts), 100 + len(lines), GENESIS))
     found = list(newest_lines_first(block))

@@ -124,7 +124,7 @@ def test_where_not_even_the_root_is_there_a_create_ends() -> None:
 
 
 def test_a_file_that_is_put_where_the_folder_is_to_be_is_left_unchanged() -> None:
-    """P13: somebody's file comes to stand there after the look, and before the folder is made."""
+    """P13: another program creates a file there after the check, and before the folder is created."""
     disk = SimulatedFileSystem()
     looks: list[FileSystemCall] = []
 
@@ -198,7 +198,7 @@ def test_a_verify_of_what_is_removed_meanwhile_says_that_it_was_deleted() -> Non
 
 
 def test_a_verify_whose_file_goes_alone_says_which() -> None:
-    """P10: the folder is there and the transcript went a moment ago: it is looked at again, and told as missing, not as deleted."""
+    """P10: the folder exists and the transcript has just been removed: it is checked again, and reported as missing, not as deleted."""
     disk = a_conversation()
 
     def lose(other: SimulatedFileSystem) -> None:

@@ -47,7 +47,7 @@ def write(directory: Path, messages: list[dict[str, Any]]) -> Path:
 
 
 def through_json(path: Path) -> list[Any]:
-    """What a reader sees who knows only that a line ends in a line feed."""
+    """The lines as a reader sees them that knows only that a line ends in a line feed."""
     lines = path.read_bytes().split(b"\n")
     assert lines.pop() == b""
     return [message for line in lines if (message := json.loads(line.decode("utf-8")).get("message")) is not None]

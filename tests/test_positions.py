@@ -1,4 +1,4 @@
-"""Records with their places in the file: whoever stops behind any record goes on there, and nothing else.
+"""Records with their positions in the file: a reader that stopped after any record continues exactly there.
 
 The incident: with the place behind a record computed wrongly, no test noticed but those of the index, which is one of several readers.
 """

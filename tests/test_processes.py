@@ -223,7 +223,7 @@ def test_a_writer_may_wait_for_the_lock(scratch):
 
 
 def test_a_lock_file_that_was_left_behind_locks_nobody_out(scratch):
-    """P11: what stands in a lock file is of no consequence: after a kill it names a dead process, or a stranger."""
+    """P11: the content of a lock file does not matter: after a kill it names a dead process, or an unrelated one."""
     directory = scratch / "c"
 
     def hold(say: Callable[[object], None]) -> None:
@@ -421,7 +421,7 @@ def test_a_fork_lets_go_of_the_lock_also_without_dev(scratch, monkeypatch):
 
 
 def test_a_fork_while_another_thread_is_in_a_call(scratch):
-    """P11: a child forked while a thread of its parent held the store's mutex is told so; it does not wait for ever."""
+    """P11: a child forked while a thread of its parent held the store's mutex gets an error; it does not wait for ever."""
     inside, go_on = threading.Event(), threading.Event()
 
     class Slow(PosixFileSystem):

@@ -164,7 +164,7 @@ def test_what_only_looks_a_little_like_one_stays(text):
 
 
 def test_patterns_of_ones_own():
-    """They are replaced as the others are, once; a second time finds nothing, not even one that matches what stands there now."""
+    """They are replaced like the others, once. A second run finds nothing, even if a pattern matches the replacement."""
     redact = SecretRedactor(patterns=[r"ACME-\d{6}", r"[a-z]+", "(?i)hunter2"])
     found = redact({"ACME-123456": "HUNTER2 7"})
     assert found == {"[redacted:pattern]": "[redacted:pattern] 7"}
@@ -243,7 +243,7 @@ def test_json_in_a_text_is_spelled_as_it_was(text):
 
 
 def test_json_in_a_text_of_which_a_part_becomes_another_one():
-    """Thinking that is no longer signed, two names that become one, a value too deep: what stands around them stays."""
+    """Thinking that is no longer signed, two names that become one, a value too deep: the text around them stays."""
     secret = SECRETS["github-token"][0]
     signed = f'{{"type": "thinking", "thinking": "{secret}", "signature": "c2ln"}}'
     deep = "[" * 300 + '"]["' + "]" * 300

@@ -51,7 +51,7 @@ def test_it_is_one_short_file_of_python_alone() -> None:
 
 @pytest.mark.parametrize("folder", GOLDEN, ids=lambda path: path.name)
 def test_a_golden_conversation(folder: Path) -> None:
-    """The messages of version 1, each exactly as it stands in its line; of a torn one what the library keeps."""
+    """The messages of version 1, byte for byte as in their lines; of a torn line, what the library keeps."""
     known = json.loads(folder.with_suffix(".json").read_text())
     printed, complaints, status = rescued(folder)
     if known["conversation"] is None:
@@ -185,7 +185,7 @@ def test_misuse_says_what_to_give() -> None:
 
 @pytest.mark.parametrize("what", ["a library", "a FIFO", "nothing"])
 def test_what_is_no_transcript_is_said(tmp_path: Path, what: str) -> None:
-    """A folder of conversations, a pipe that nobody writes to: an error with the way out, and never a wait."""
+    """A folder of conversations, or a pipe without a writer: an error with a hint, and no waiting."""
     path = tmp_path / "it"
     if what == "a library":
         ConversationStore(path / "one").initialize()

@@ -68,7 +68,7 @@ def test_without_hypothesis_the_error_says_what_to_install(module: str) -> None:
 
 
 def test_a_contract_is_given_what_makes_one() -> None:
-    """Its first rule was called broken by whoever gave one that is made already."""
+    """If the argument is an object instead of a factory, that is the error, not a failure of the first rule."""
     for check in (check_snapshot_store, check_key_provider, check_integration):
         with pytest.raises(TypeError, match="must be a function that makes a new one each time"):
             check(MemorySnapshotStore())  # type: ignore[arg-type]

@@ -375,7 +375,7 @@ def _refusals(call: FileSystemCall, code: int) -> Iterator[_Refuse]:
 
 
 def goes_on(case: Case, run: Run, may_be: set[State], where: str, judge: Judge) -> None:
-    """The cause is gone: the same store, loaded anew if it must be, takes one thing more, and all of it is there."""
+    """Once the cause is removed, the same store (loaded again if necessary) accepts one more append, and all records are stored."""
     if case.repairs:
         judge(run.disk.copy(), may_be, where)
         run.go()

@@ -71,7 +71,7 @@ ABSENT = State(None)
 
 @dataclass(frozen=True)
 class World:
-    """What is tested: how it is opened, what the next process finds of it, and how it goes on after an error."""
+    """The object under test: how to open it, what the next process finds, and how it continues after an error."""
 
     lock: str
     """The path of its lock file, whose content nobody relies on."""
@@ -265,7 +265,7 @@ def shown(disk: Machine) -> State:
 
 
 def go_on(store: ConversationStore) -> tuple[State, State]:
-    """One message more, after loading anew if that is what the error asks for."""
+    """One more message, after another load if the error requires it."""
     sweep(machine_of(store))
     created = False
     try:

@@ -482,7 +482,7 @@ def retract_again(store: ConversationStore) -> None:
         store.retract(if_head=head)
 
 
-def keep_what_counts(store: ConversationStore) -> None:
+def keep_live_messages(store: ConversationStore) -> None:
     """Records with a retraction among them, which names them by their new numbers."""
     store.keep_records([1, 3, 5, 6, 7])
 
@@ -506,7 +506,7 @@ def restore(store: ConversationStore) -> None:
     restore_snapshot(RESTORED, store)
 
 
-def restore_anew(store: ConversationStore) -> None:
+def restore_snapshot_into_nothing(store: ConversationStore) -> None:
     """There is no conversation yet."""
     restore_snapshot(RESTORED, store)
 
@@ -728,7 +728,7 @@ def an_hour_later(store: ConversationStore) -> Any:
     return disk
 
 
-def prune_what_somebody_writes_to(store: ConversationStore) -> None:
+def prune_while_another_writes(store: ConversationStore) -> None:
     """It is due when the library is listed; before its lock is taken another process appends to it, so it stays."""
     disk = machine_of(store)
     on_call = disk.on_call
@@ -887,7 +887,7 @@ ON_A_DISK_IN_MEMORY = {
     delete_again,
     fork_within_a_replace,
     fork_within_an_update,
-    prune_what_somebody_writes_to,
+    prune_while_another_writes,
 }
 """Steps that need a disk whose calls can be met."""
 
@@ -958,7 +958,7 @@ class Case:
             fork_elsewhere,
             load,
             load_tail,
-            restore_anew,
+            restore_snapshot_into_nothing,
             *REPAIRING,
         )
 
@@ -1005,10 +1005,10 @@ CASES = [
     Case(beside_a_torn_note, (delete_another_imported,)),
     Case(replaced, (close, prune)),
     Case(grown, (close, prune_into_snapshots)),
-    Case(grown, (append, close, prune_what_somebody_writes_to)),
+    Case(grown, (append, close, prune_while_another_writes)),
     Case(replaced_twice, (append, close, prune_generations)),
     Case(leaked, (append, close, prune_all_generations, prune_quarantine)),
-    Case(nothing, (restore_anew,)),
+    Case(nothing, (restore_snapshot_into_nothing,)),
     Case(grown, (restore,)),
     Case(nothing, (initialize_with_times, batch_with_times)),
     Case(imported, (replace_with_times, batch_with_times)),
@@ -1020,7 +1020,7 @@ CASES = [
     Case(retractable, (append, retract, replace)),
     Case(retractable, (retract_again, append)),
     Case(torn_retraction, (load, retract)),
-    Case(retractable, (keep_what_counts, append)),
+    Case(retractable, (keep_live_messages, append)),
     Case(retractable, (append, retract, fork_in_the_middle)),
     Case(beside_another_library, (append, fork_elsewhere)),
     Case(nothing, (create_together, load, append)),

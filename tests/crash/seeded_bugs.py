@@ -48,21 +48,21 @@ from tests.crash.operations import (
     imported,
     initialize,
     initialize_with_times,
+    keep_live_messages,
     keep_records,
-    keep_what_counts,
     leaked,
     load,
     named_and_not_synced,
     nothing,
     prune_into_snapshots,
-    prune_what_somebody_writes_to,
+    prune_while_another_writes,
     rename_by_another,
     rename_by_another_killed,
     rename_by_another_seen_by_a_third,
     replace,
     replace_with_times,
     replaced_twice,
-    restore_anew,
+    restore_snapshot_into_nothing,
     retract,
     retractable,
     torn,
@@ -144,7 +144,7 @@ def rename_before_sync(patch: Patch) -> None:
 
 
 def rewrite_in_place(patch: Patch) -> None:
-    """Instead of a rename, the old file is emptied and written anew."""
+    """Instead of a rename, the old file is emptied and written again."""
 
     def rename(self: Machine, parent: int, old: str, new: str) -> None:
         try:
@@ -181,7 +181,7 @@ def torn_tail_left(patch: Patch) -> None:
     patch.setattr(Log, "is_as_remembered", lambda self: True)
 
 
-def torn_tail_cut_before_it_is_kept(patch: Patch) -> None:
+def torn_tail_cut_before_quarantine(patch: Patch) -> None:
     def keep(folder: Folder, pieces: object, **_: Any) -> str:
         return folder.path_of("quarantine/nothing")
 
@@ -223,7 +223,7 @@ def cache_trusted_after_a_failed_sync(patch: Patch) -> None:
 
 
 def mapped_pages_trusted_after_a_failed_sync(patch: Patch) -> None:
-    """The cache is dropped, and believed to be: what somebody has mapped stays in it."""
+    """The cache is dropped and then trusted, although pages that another process has mapped stay in it."""
 
     def advise(self: RealDisk, handle: int) -> None:
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -235,7 +235,7 @@ def mapped_pages_trusted_after_a_failed_sync(patch: Patch) -> None:
     patch.setattr(SimulatedFileSystem, "drop_cache", drop_cache)
 
 
-def part_of_a_write_left(patch: Patch) -> None:
+def partial_write_left(patch: Patch) -> None:
     """A full disk cut the line short, and the part that was written stays before the next one."""
     patch.setattr(Log, "_cut_back", _nothing)
     patch.setattr(Log, "is_as_remembered", lambda self: True)
@@ -268,7 +268,7 @@ def batch_not_marked(patch: Patch) -> None:
 
 
 def damaged_line_skipped(patch: Patch) -> None:
-    """Lines that do not verify are passed over in silence, wherever they stand."""
+    """Lines that do not verify are silently skipped, wherever they are."""
 
     def verify(self: Log, mark: Mark | None) -> None:
         begin, size = self.begin, self.size_bytes()
@@ -285,7 +285,7 @@ def damaged_line_skipped(patch: Patch) -> None:
 
 
 def hole_cut(patch: Patch) -> None:
-    """Bad bytes are a torn tail, whatever stands behind them."""
+    """Bad bytes are taken for a torn tail, whatever follows them."""
     patch.setattr(damage, "stretches", lambda *_: iter(()))
 
 
@@ -349,7 +349,7 @@ def parents_not_synced(patch: Patch) -> None:
     patch.setattr(Folder, "make", classmethod(make))
 
 
-def pruned_before_it_is_kept(patch: Patch) -> None:
+def pruned_before_the_snapshot(patch: Patch) -> None:
     """A conversation goes, and its snapshot is stored after that."""
     real, save = deleting.delete, FileStore.save
 
@@ -365,16 +365,16 @@ def pruned_before_it_is_kept(patch: Patch) -> None:
     patch.setattr("transcript_store._library.pruning.delete", delete)
 
 
-def pruned_by_what_was_listed(patch: Patch) -> None:
-    """What was due when the library was listed goes, whatever was written since."""
+def expiry_not_checked_again(patch: Patch) -> None:
+    """A conversation that had expired at the time of the list is removed, although it was written to since."""
     patch.setattr(
         "transcript_store._library.pruning.delete",
         lambda files, library, name, agreed: deleting.delete(files, library, name),
     )
 
 
-def noted_after_it_is_gone(patch: Patch) -> None:
-    """A conversation goes, and that it was deleted is noted after that: a kill in between lets an import bring it back."""
+def deletion_noted_after_the_delete(patch: Patch) -> None:
+    """The deletion is noted after the conversation is removed: after a kill in between, an import brings it back."""
     note, move = deleting.note_deletion, deleting.move_to_trash
     waits: list[Any] = []
     patch.setattr(
@@ -427,8 +427,8 @@ def trash_not_swept(patch: Patch) -> None:
     patch.setattr(deleting, "sweep", _nothing)
 
 
-def create_not_noted(patch: Patch) -> None:
-    """Nothing says what a killed fork was making, so nobody finds what it left."""
+def create_without_a_note(patch: Patch) -> None:
+    """No note names the fork that a killed process was creating, so its leftovers are never found."""
     patch.setattr(deleting, "noted", lambda *_: nullcontext())
 
 
@@ -444,11 +444,11 @@ def fork_message_by_message(patch: Patch) -> None:
     patch.setattr(ConversationLibrary, "fork", fork)
 
 
-def named_before_all_is_synced(patch: Patch) -> None:
+def group_renamed_before_sync(patch: Patch) -> None:
     patch.setattr(Folder, "sync_all", _nothing)
 
 
-def told_before_the_names_are_synced(patch: Patch) -> None:
+def group_returned_before_names_are_synced(patch: Patch) -> None:
     commit = StagingArea.commit
 
     def hasty(self: StagingArea, ids: Any) -> list[str]:
@@ -459,20 +459,20 @@ def told_before_the_names_are_synced(patch: Patch) -> None:
     patch.setattr(StagingArea, "commit", hasty)
 
 
-def written_under_its_name(patch: Patch) -> None:
+def group_written_under_final_names(patch: Patch) -> None:
     patch.setattr(group, "staged_name", lambda *stage_and_id: stage_and_id[1])
 
 
-def stage_not_swept(patch: Patch) -> None:
+def staging_area_not_swept(patch: Patch) -> None:
     patch.setattr(deleting, "stage_of", _nothing)
 
 
-def name_that_is_not_synced_believed(patch: Patch) -> None:
+def unsynced_name_trusted(patch: Patch) -> None:
     for module in (storage, writer):
         patch.setattr(module, "sync_name", _nothing)
 
 
-def names_of_a_dead_stage_believed(patch: Patch) -> None:
+def names_of_a_killed_group_trusted(patch: Patch) -> None:
     """What is on it is removed, as it should be."""
     sweep = deleting.sweep
 
@@ -484,18 +484,18 @@ def names_of_a_dead_stage_believed(patch: Patch) -> None:
     patch.setattr(deleting, "sweep", hasty)
 
 
-def copy_of_what_is_not_synced(patch: Patch) -> None:
+def copy_of_unsynced_records(patch: Patch) -> None:
     """A fork, or a snapshot of a reader, has what a power cut takes from the original."""
     patch.setattr(Folder, "sync_to_copy", _nothing)
 
 
-def copy_of_what_the_cache_shows(patch: Patch) -> None:
-    """It is synced, and all is well: the failed sync was told to the writer, and the pages are clean."""
+def copy_of_cached_records(patch: Patch) -> None:
+    """Its sync succeeds, because the failed sync was reported to the writer and the pages are clean now."""
     for machine in MACHINES:
         patch.setattr(machine, "drop_cache", _nothing)
 
 
-def snapshot_of_what_is_not_synced(patch: Patch) -> None:
+def snapshot_of_unsynced_records(patch: Patch) -> None:
     """The same of a writer whose appends are not synced."""
     patch.setattr(Writer, "sync_before_copy", _nothing)
 
@@ -508,13 +508,13 @@ def generation_deleted_without_a_sync(patch: Patch) -> None:
     patch.setattr(_archive, "remove_archived", remove)
 
 
-def end_of_the_generation_before_not_kept(patch: Patch) -> None:
-    """A generation is deleted, and with it what it said of the one before: nobody knows any more how long that was."""
+def end_of_previous_generation_not_kept(patch: Patch) -> None:
+    """A deleted generation stated where the previous one ends; the statement is lost with it."""
     patch.setattr(_archive, "without", lambda folder, members, number: members)
 
 
-def end_of_the_generation_before_kept_too_late(patch: Patch) -> None:
-    """The same, put right when the generation is gone: a crash in between leaves it unknown for ever."""
+def end_of_previous_generation_kept_too_late(patch: Patch) -> None:
+    """The statement is kept only after the deletion: after a crash in between it is lost for ever."""
 
     def delete_generation(self: Writer, number: int) -> None:
         members = _archive.without(self.folder, self.members, number)
@@ -536,8 +536,8 @@ def snapshot_before_its_media(patch: Patch) -> None:
     patch.setattr(SnapshotFiles, "save", save)
 
 
-def sealing_not_noted(patch: Patch) -> None:
-    """Nothing remembers that a plain store is being sealed, so who has only the new key cannot finish."""
+def sealing_without_a_note(patch: Patch) -> None:
+    """No note says that a plain store is being sealed, so a process that has only the new key cannot finish."""
     patch.setattr(SnapshotFiles, "note_sealing", _nothing)
 
 
@@ -552,7 +552,7 @@ def restored_in_two_commits(patch: Patch) -> None:
     patch.setattr(ConversationStore, "restore", restore)
 
 
-def created_and_then_filled(patch: Patch) -> None:
+def created_then_appended(patch: Patch) -> None:
     """A conversation is created, and its messages are appended with their times after that."""
 
     def initialize(self: ConversationStore, **contents: Any) -> None:
@@ -565,7 +565,7 @@ def created_and_then_filled(patch: Patch) -> None:
     patch.setattr(ConversationStore, "initialize", initialize)
 
 
-def replaced_and_then_filled(patch: Patch) -> None:
+def replaced_then_appended(patch: Patch) -> None:
     """The same of a replace."""
 
     def replace(self: ConversationStore, messages: Any, *, extras: Any, times: Any, **more: Any) -> None:
@@ -576,7 +576,7 @@ def replaced_and_then_filled(patch: Patch) -> None:
     patch.setattr(ConversationStore, "replace_transcript", replace)
 
 
-def events_of_a_batch_appended_alone(patch: Patch) -> None:
+def events_of_a_batch_appended_separately(patch: Patch) -> None:
     """A batch is cut where it has a record without a message."""
 
     def append(self: ConversationStore, messages: Any, *, extras: Any, times: Any) -> None:
@@ -587,7 +587,7 @@ def events_of_a_batch_appended_alone(patch: Patch) -> None:
     patch.setattr(ConversationStore, "append_messages", append)
 
 
-def kept_one_by_one(patch: Patch) -> None:
+def records_kept_one_by_one(patch: Patch) -> None:
     """The records that are kept are appended to an empty generation, one after the other."""
 
     def keep(self: Writer, seqs: Any, changed: Any, members: dict[str, Any], features: Any = ()) -> None:
@@ -602,7 +602,7 @@ def kept_one_by_one(patch: Patch) -> None:
     patch.setattr(Writer, "keep", keep)
 
 
-def taken_back_one_by_one(patch: Patch) -> None:
+def retracted_one_by_one(patch: Patch) -> None:
     """Several messages are taken back by as many records."""
 
     def retract(self: Writer, count: int) -> Any:
@@ -613,7 +613,7 @@ def taken_back_one_by_one(patch: Patch) -> None:
 
 
 def retraction_not_synced(patch: Patch) -> None:
-    """A retraction is written like an append that nobody asked to sync."""
+    """A retraction is written like an append without a sync."""
 
     def prepare(self: Log, first: int, last: int) -> Any:
         patch.setattr(log.Log, "append", lambda self, prepared, *, sync: append(self, prepared, sync=False))
@@ -623,18 +623,18 @@ def retraction_not_synced(patch: Patch) -> None:
     patch.setattr(Log, "prepare_retraction", prepare)
 
 
-def numbers_copied_as_they_were(patch: Patch) -> None:
+def retraction_numbers_not_adjusted(patch: Patch) -> None:
     """A retraction that is copied names the numbers that it named before."""
     patch.setattr(Renumbering, "members_of", lambda self, copy, seq: copy.members)
 
 
 def fork_noted_in_the_wrong_library(patch: Patch) -> None:
-    """The note of a fork stands in the library of the original: nobody finds what a killed one left in the other."""
+    """The note of a fork is in the original's library, so leftovers of a killed fork in the other library are never found."""
     noted = deleting.noted
     patch.setattr(deleting, "noted", lambda files, library, new: noted(files, LIBRARY, new))
 
 
-def head_in_memory_believed(patch: Patch) -> None:
+def head_in_memory_trusted(patch: Patch) -> None:
     """The head that is asked for is compared with what memory has, before an interrupted append is looked for on the disk."""
 
     def begin_write(self: Writer) -> None:
@@ -648,13 +648,13 @@ def head_in_memory_believed(patch: Patch) -> None:
     patch.setattr(Writer, "require_head", require_head)
 
 
-def memory_believed_between_turns(patch: Patch) -> None:
-    """Whoever takes the lock again looks at the transcript alone: what another one changed beside it is not seen, and overwritten."""
+def memory_trusted_between_calls(patch: Patch) -> None:
+    """A shared writer checks only the transcript when it takes the lock: another process's change of the metadata is overwritten."""
     patch.setattr(SharedWriter, "_is_as_i_left_it", lambda self: self.log.is_as_remembered())
 
 
-def name_not_looked_at(patch: Patch) -> None:
-    """Who left nothing behind his name, and finds nothing behind another's, takes that for what he left."""
+def name_in_the_lock_not_compared(patch: Patch) -> None:
+    """A writer that left no validator takes another process's name without a validator for its own."""
 
     def is_as_i_left_it(self: SharedWriter) -> bool:
         return self.lock.found in (b"", self._statement()) and self.log.is_as_remembered()
@@ -662,12 +662,12 @@ def name_not_looked_at(patch: Patch) -> None:
     patch.setattr(SharedWriter, "_is_as_i_left_it", is_as_i_left_it)
 
 
-def statement_without_the_metadata(patch: Patch) -> None:
+def validator_without_the_metadata(patch: Patch) -> None:
     patch.setattr(shared_writer, "document_hash", lambda document: "")
 
 
-def statement_left_in_the_turn(patch: Patch) -> None:
-    """The file is written when the lock is let go, and not when it is taken: what stood there stays if its writer is killed."""
+def validator_left_during_a_call(patch: Patch) -> None:
+    """The lock file is written when the lock is released, not when it is taken: an old validator stays if the writer is killed."""
 
     def sign(self: Lock) -> None:
         self._is_signed = True
@@ -683,8 +683,8 @@ def statement_left_in_the_turn(patch: Patch) -> None:
     patch.setattr(Lock, "pause", pause)
 
 
-def what_a_killed_turn_left_is_not_synced(patch: Patch) -> None:
-    """The load between two turns shows what stands in the cache."""
+def records_of_a_killed_writer_not_synced(patch: Patch) -> None:
+    """A load between two calls shows the cache without a sync."""
     look = SharedWriter.look_at_all
 
     def look_without_a_sync(self: SharedWriter) -> None:
@@ -696,7 +696,7 @@ def what_a_killed_turn_left_is_not_synced(patch: Patch) -> None:
 
 
 def key_file_before_the_void_mark(patch: Patch) -> None:
-    """A create that is cut off leaves a key file alone, which nobody dares to overwrite."""
+    """A killed create leaves only a key file, which no later create overwrites."""
     real = Folder.replace_file
 
     def replace_file(self: Folder, name: str, chunks: Any) -> None:
@@ -707,7 +707,7 @@ def key_file_before_the_void_mark(patch: Patch) -> None:
     patch.setattr(Folder, "replace_file", replace_file)
 
 
-def sealed_before_its_key_is_there(patch: Patch) -> None:
+def sealed_before_the_key_file_exists(patch: Patch) -> None:
     """The sealed generation is committed, and its key file written after that."""
     put, replace_file = Writer._put_in_place, Folder.replace_file
     waits: list[Any] = []
@@ -725,8 +725,8 @@ def sealed_before_its_key_is_there(patch: Patch) -> None:
     patch.setattr(Writer, "_put_in_place", put_in_place)
 
 
-def rotated_without_a_sync(patch: Patch) -> None:
-    """Told when the new key files have their names, before the names are synced."""
+def rotation_not_synced(patch: Patch) -> None:
+    """The rotation returns when the new key files have their names, before the names are synced."""
     commit = Rotator._commit
 
     def hasty(self: Rotator, batch: Any) -> None:
@@ -745,7 +745,7 @@ def rotated_without_a_sync(patch: Patch) -> None:
     patch.setattr(Rotator, "_commit", hasty)
 
 
-def key_files_named_before_they_are_synced(patch: Patch) -> None:
+def key_files_renamed_before_sync(patch: Patch) -> None:
     commit = Rotator._commit
 
     def hasty(self: Rotator, batch: Any) -> None:
@@ -764,8 +764,8 @@ def key_files_named_before_they_are_synced(patch: Patch) -> None:
     patch.setattr(Rotator, "_commit", hasty)
 
 
-def already_believed(patch: Patch) -> None:
-    """What is wrapped with the new key already is not synced: it may be what a killed rotation left."""
+def already_rotated_keys_not_synced(patch: Patch) -> None:
+    """Keys that already have the new wrapping are not synced, although a killed rotation may have left them."""
     commit = Rotator._commit
 
     def only_new_ones(self: Rotator, batch: Any) -> None:
@@ -775,8 +775,8 @@ def already_believed(patch: Patch) -> None:
     patch.setattr(Rotator, "_commit", only_new_ones)
 
 
-def synced_as_a_whole_where_that_is_not_to_be_believed(patch: Patch) -> None:
-    """Each folder is taken for synced with the whole file system, which this one does not answer for."""
+def syncfs_trusted_on_any_file_system(patch: Patch) -> None:
+    """Each folder is taken for synced with the whole file system, although this file system does not guarantee that."""
     made = Rotator.__init__
 
     def init(self: Rotator, *args: Any) -> None:
@@ -809,41 +809,41 @@ def key_file_emptied_first(patch: Patch) -> None:
 
 BUGS = [
     Bug(key_file_before_the_void_mark, CREATED, "kills", ("kills_at_system_calls",)),
-    Bug(sealed_before_its_key_is_there, SEALED_BESIDE, "kills", ("kills_at_system_calls", "traced_power_cuts")),
-    Bug(rotated_without_a_sync, ROTATION, "power_cuts", ("traced_power_cuts",)),
-    Bug(key_files_named_before_they_are_synced, ROTATION, "power_cuts", ("traced_power_cuts",)),
-    Bug(already_believed, FINISHED_ROTATION, "power_cuts"),
-    Bug(synced_as_a_whole_where_that_is_not_to_be_believed, ROTATION_ALONE, "power_cuts", ("traced_power_cuts",)),
+    Bug(sealed_before_the_key_file_exists, SEALED_BESIDE, "kills", ("kills_at_system_calls", "traced_power_cuts")),
+    Bug(rotation_not_synced, ROTATION, "power_cuts", ("traced_power_cuts",)),
+    Bug(key_files_renamed_before_sync, ROTATION, "power_cuts", ("traced_power_cuts",)),
+    Bug(already_rotated_keys_not_synced, FINISHED_ROTATION, "power_cuts"),
+    Bug(syncfs_trusted_on_any_file_system, ROTATION_ALONE, "power_cuts", ("traced_power_cuts",)),
     Bug(rewrite_in_place, ROTATION, "kills", ("kills_at_system_calls", "traced_power_cuts")),
     Bug(rewrite_in_place, SHRED, "kills", ("kills_at_system_calls", "traced_power_cuts")),
     Bug(shred_leaves_temporaries, SHRED_BEHIND_A_ROTATION, "kills", ("kills_at_system_calls",)),
     Bug(shred_not_synced, SHRED, "power_cuts", ("traced_power_cuts",)),
     Bug(key_file_emptied_first, SHRED, "kills", ("kills_at_system_calls",)),
     Bug(
-        memory_believed_between_turns,
+        memory_trusted_between_calls,
         Case(grown, (rename_by_another, update_compaction_count), world=IN_TURNS),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
     Bug(
-        name_not_looked_at,
+        name_in_the_lock_not_compared,
         Case(grown, (append, rename_by_another, update_compaction_count), world=IN_TURNS),
         "kills",
         (),  # on the kernel the other one closes, and leaves a statement
     ),
     Bug(
-        statement_without_the_metadata,
+        validator_without_the_metadata,
         Case(grown, (rename_by_another_seen_by_a_third, update_compaction_count), world=IN_TURNS),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
     Bug(
-        statement_left_in_the_turn,
+        validator_left_during_a_call,
         Case(grown, (rename_by_another_killed, update_compaction_count), world=IN_TURNS),
         "kills",
     ),
     Bug(
-        what_a_killed_turn_left_is_not_synced,
+        records_of_a_killed_writer_not_synced,
         Case(grown, (append_by_another_killed, append), world=IN_TURNS),
         "power_cuts",
     ),
@@ -867,7 +867,7 @@ BUGS = [
     ),
     Bug(torn_tail_left, Case(torn, (load, append)), "kills", ("kills_at_system_calls",)),
     Bug(
-        torn_tail_cut_before_it_is_kept,
+        torn_tail_cut_before_quarantine,
         Case(torn, (load, append)),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),
@@ -889,7 +889,7 @@ BUGS = [
         "power_cuts",
         ("failing_disk",),
     ),
-    Bug(part_of_a_write_left, Case(grown, (append_long,)), "errors", ("limits",)),
+    Bug(partial_write_left, Case(grown, (append_long,)), "errors", ("limits",)),
     Bug(
         stale_temporary_reused, Case(grown, (update_metadata,)), "kills", ("kills_at_system_calls", "traced_power_cuts")
     ),
@@ -915,7 +915,7 @@ BUGS = [
     Bug(lock_not_released_after_a_failed_load, Case(torn, (load, append)), "errors", ("errors_at_system_calls",)),
     Bug(unfinished_replace_kept, Case(grown, (replace,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
     Bug(parents_not_synced, Case(nothing, (initialize, append)), "power_cuts", ("traced_power_cuts",)),
-    Bug(noted_after_it_is_gone, Case(beside_imported_ones, (delete_imported,)), "kills"),
+    Bug(deletion_noted_after_the_delete, Case(beside_imported_ones, (delete_imported,)), "kills"),
     Bug(delete_in_place, Case(grown, (close, delete)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
     Bug(files_removed_before_the_rename_is_synced, Case(grown, (close, delete)), "power_cuts", ("traced_power_cuts",)),
     Bug(trash_swept_before_the_rename_is_synced, Case(grown, (close, delete_again)), "power_cuts"),
@@ -926,59 +926,61 @@ BUGS = [
         ("traced_kills_then_power_cuts",),
     ),
     Bug(trash_not_swept, Case(grown, (close, delete)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
-    Bug(create_not_noted, Case(grown, (fork,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
-    Bug(named_before_all_is_synced, Case(nothing, (create_together, load)), "power_cuts", ("traced_power_cuts",)),
-    Bug(told_before_the_names_are_synced, Case(nothing, (create_together,)), "power_cuts", ("traced_power_cuts",)),
+    Bug(create_without_a_note, Case(grown, (fork,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
+    Bug(group_renamed_before_sync, Case(nothing, (create_together, load)), "power_cuts", ("traced_power_cuts",)),
     Bug(
-        written_under_its_name,
+        group_returned_before_names_are_synced, Case(nothing, (create_together,)), "power_cuts", ("traced_power_cuts",)
+    ),
+    Bug(
+        group_written_under_final_names,
         Case(nothing, (create_together, load)),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
     Bug(
-        stage_not_swept,
+        staging_area_not_swept,
         Case(grown, (create_another_together,)),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
-    Bug(name_that_is_not_synced_believed, Case(named_and_not_synced, (load, append)), "power_cuts"),
-    Bug(name_that_is_not_synced_believed, Case(named_and_not_synced, (fork_elsewhere,)), "power_cuts"),
-    Bug(names_of_a_dead_stage_believed, Case(named_and_not_synced, (create_together_again,)), "power_cuts"),
+    Bug(unsynced_name_trusted, Case(named_and_not_synced, (load, append)), "power_cuts"),
+    Bug(unsynced_name_trusted, Case(named_and_not_synced, (fork_elsewhere,)), "power_cuts"),
+    Bug(names_of_a_killed_group_trusted, Case(named_and_not_synced, (create_together_again,)), "power_cuts"),
     Bug(fork_message_by_message, Case(grown, (fork,)), "kills", ("kills_at_system_calls", "traced_power_cuts")),
-    Bug(copy_of_what_is_not_synced, Case(grown, (append, fork_within_a_replace)), "power_cuts"),
+    Bug(copy_of_unsynced_records, Case(grown, (append, fork_within_a_replace)), "power_cuts"),
     Bug(
-        copy_of_what_is_not_synced,
+        copy_of_unsynced_records,
         Case(grown, (append, fork_all)),
         "power_cuts_without_syncs",
         ("traced_power_cuts_without_syncs",),
     ),
-    Bug(copy_of_what_the_cache_shows, Case(grown, (fork_after_a_failed_sync, append)), "power_cuts", ("failing_disk",)),
+    Bug(copy_of_cached_records, Case(grown, (fork_after_a_failed_sync, append)), "power_cuts", ("failing_disk",)),
     Bug(
-        snapshot_of_what_is_not_synced,
+        snapshot_of_unsynced_records,
         Case(grown, (append, copy_by_the_writer)),
         "power_cuts_without_syncs",
         ("traced_power_cuts_without_syncs",),
     ),
     Bug(generation_deleted_without_a_sync, Case(leaked, (delete_generation,)), "power_cuts", ("traced_power_cuts",)),
     Bug(
-        end_of_the_generation_before_not_kept,
+        end_of_previous_generation_not_kept,
         Case(replaced_twice, (append, delete_second_generation)),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
     Bug(
-        end_of_the_generation_before_kept_too_late,
+        end_of_previous_generation_kept_too_late,
         Case(replaced_twice, (append, delete_second_generation)),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
     Bug(
-        pruned_before_it_is_kept,
+        pruned_before_the_snapshot,
         Case(grown, (close, prune_into_snapshots)),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
-    Bug(pruned_by_what_was_listed, Case(grown, (append, close, prune_what_somebody_writes_to)), "kills"),
+    Bug(expiry_not_checked_again, Case(grown, (append, close, prune_while_another_writes)), "kills"),
     Bug(
         snapshot_before_its_media,
         Case(nothing, (save, save_media), world=PLAIN),
@@ -986,48 +988,51 @@ BUGS = [
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
     Bug(
-        sealing_not_noted,
+        sealing_without_a_note,
         Case(two, (rotate,), world=BEING_SEALED),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
     Bug(
-        restored_in_two_commits, Case(nothing, (restore_anew,)), "kills", ("kills_at_system_calls", "traced_power_cuts")
+        restored_in_two_commits,
+        Case(nothing, (restore_snapshot_into_nothing,)),
+        "kills",
+        ("kills_at_system_calls", "traced_power_cuts"),
     ),
     Bug(
-        created_and_then_filled,
+        created_then_appended,
         Case(nothing, (initialize_with_times,)),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
     Bug(
-        replaced_and_then_filled,
+        replaced_then_appended,
         Case(imported, (replace_with_times,)),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
     Bug(
-        events_of_a_batch_appended_alone,
+        events_of_a_batch_appended_separately,
         Case(imported, (batch_with_times,)),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
     Bug(
-        kept_one_by_one,
+        records_kept_one_by_one,
         Case(imported, (batch_with_times, keep_records)),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
     Bug(
-        taken_back_one_by_one,
+        retracted_one_by_one,
         Case(retractable, (retract, append)),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
     Bug(retraction_not_synced, Case(retractable, (retract,)), "power_cuts", ("traced_power_cuts",)),
     Bug(
-        numbers_copied_as_they_were,
-        Case(retractable, (keep_what_counts, append)),
+        retraction_numbers_not_adjusted,
+        Case(retractable, (keep_live_messages, append)),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
@@ -1038,7 +1043,7 @@ BUGS = [
         ("kills_at_system_calls", "traced_power_cuts"),
     ),
     Bug(
-        head_in_memory_believed,
+        head_in_memory_trusted,
         Case(grown, (append_given_again,)),
         "kills",
         ("kills_at_system_calls", "traced_power_cuts"),

@@ -158,7 +158,7 @@ def test_the_machine_notices_a_lost_message(monkeypatch: pytest.MonkeyPatch) -> 
 NOTICED = {
     "append_after_a_failed_sync",
     "cache_trusted_after_a_failed_sync",
-    "copy_of_what_the_cache_shows",
+    "copy_of_cached_records",
     "damaged_line_skipped",
     "failed_sync_hidden",
     "fork_message_by_message",
@@ -168,16 +168,16 @@ NOTICED = {
     "mark_before_sync",
     "metadata_outside_the_commit",
     "no_sync_of_appends",
-    "numbers_copied_as_they_were",
+    "retraction_numbers_not_adjusted",
     "no_sync_of_directories",
     "parents_not_synced",
-    "part_of_a_write_left",
+    "partial_write_left",
     "recovery_not_synced",
     "rename_before_sync",
     "retraction_not_synced",
     "rewrite_in_place",
     "stale_temporary_reused",
-    "taken_back_one_by_one",
+    "retracted_one_by_one",
     "torn_tail_left",
     "unfinished_replace_kept",
     "unlink_before_rename",
@@ -191,7 +191,7 @@ def test_the_machine_notices_a_seeded_bug(name: str, monkeypatch: pytest.MonkeyP
     """P1 to P9: one of the two kinds of lives meets it.
 
     Most are met within a hundred lives. Which lives are lived depends on the interpreter's hash seed: 400 of them missed
-    ``part_of_a_write_left`` with one of eight seeds. So whoever is not met at once is looked for ten times as long.
+    ``partial_write_left`` with one of eight seeds. So whoever is not met at once is looked for ten times as long.
     """
     next(bug for bug in BUGS if bug.name == name).break_it(monkeypatch)
     with pytest.raises((AssertionError, OSError, TranscriptStoreError)):

@@ -61,7 +61,7 @@ def test_once_and_the_status(home: Path, tmp_path: Path, cli: Cli) -> None:
 
 
 def test_it_runs_until_it_is_ended(home: Path, tmp_path: Path, cli: Cli) -> None:
-    """What comes is taken while it runs; a second one says who keeps the library; SIGTERM is an ordinary end."""
+    """New sessions are imported while it runs; a second one names the first; SIGTERM is an ordinary end."""
     library = tmp_path / "library"
     write(home, "a", [1, 2])
     with keeping(library) as process:

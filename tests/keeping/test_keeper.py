@@ -233,7 +233,7 @@ def test_a_watch_that_ends_is_replaced_by_polling(home: Path, tmp_path: Path) ->
 
 
 def test_it_ships_and_tries_again(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a backend does not take is behind, and said; the import goes on; then all of it is there."""
+    """Records that the backend refuses are counted as behind; the import continues; later everything is stored."""
     shipping = pytest.importorskip("transcript_store.backends", reason="the package without its backends")
     from transcript_store.testing import SimulatedBackend  # which goes with them
 

@@ -141,7 +141,7 @@ def test_it_looks_at_little(home: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_thread_that_fails_is_heard(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error comes where somebody waits, and not in a thread that nobody looks at."""
+    """The error is raised in the waiting caller, not in the watching thread."""
     write(home, "a", [1])
     watchfiles = pytest.importorskip("watchfiles", reason="watchfiles is not installed: the extra `keep`")
 

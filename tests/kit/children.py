@@ -132,7 +132,7 @@ def _last_said(child: Child) -> int:
 
 
 def check_storm(acknowledged: dict[int, int], found: dict[int, list[int]], kills: int) -> None:
-    """Each writer's own messages are there once and in order, and at most the two that it was about to hear of more than it was told."""
+    """Each writer's messages are stored once and in order, with at most two more than were acknowledged."""
     for number, count in acknowledged.items():
         own = found.pop(number, [])
         assert own == list(range(len(own))), f"writer {number}: lost, twice or out of order: {own}"

@@ -30,7 +30,7 @@ def flipped(data: bytes, at: int, bit: int) -> bytes:
 
 
 def resealed(lines: list[bytes], change: Callable[[bytes], bytes]) -> bytes:
-    """A history that somebody rewrote, with a chain that verifies."""
+    """A rewritten history, with a chain that verifies."""
     head, out = b"0" * 32, b""
     for line in lines:
         out += sealed(head, change(line[:-44]))

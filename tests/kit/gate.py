@@ -10,7 +10,7 @@ from transcript_store._os.filesystem import PosixFileSystem
 
 
 class Gate(PosixFileSystem):
-    """A machine whose next sync waits until it is let through, and that refuses what it is told to refuse."""
+    """A file system whose next sync waits until the test lets it through, and that refuses the calls that the test names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Gate(PosixFileSystem):
 
 
 class LockGate(Gate):
-    """A gate before a lock that somebody else has: the next wait for it waits there. The others take no time, and are counted."""
+    """A gate before a lock that another process holds: the next wait for it stops there. Other waits take no time, and are counted."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The file system of the real machine, except for one thing: nobody waits, reads are counted, the clock is set, or something happens."""
+"""The real file system with one change: waits take no time, reads are counted, the clock is set, or something happens before a call."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def machine_of(store: Any) -> Any:
 
 
 class Between:
-    """Something happens just before the nth call. Nobody waits. ``calls`` and ``nth`` can be set anew."""
+    """Something happens just before the nth call. Waits take no time. ``calls`` and ``nth`` can be reset."""
 
     def __init__(self, nth: int = 0, happen: Callable[[], object] = lambda: None) -> None:
         self._files = PosixFileSystem()
@@ -74,7 +74,7 @@ class Between:
 
 
 class SyncedWhole(PosixFileSystem):
-    """The file system of the machine, believed to be one that can be synced as a whole; its syncs are counted and not made."""
+    """The real file system, treated as one that can be synced as a whole; its syncs are counted and not made."""
 
     def __init__(self) -> None:
         super().__init__()

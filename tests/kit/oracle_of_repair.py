@@ -122,7 +122,7 @@ class Salvage:
                         self.items.append(None)
 
     def go_past(self, text: bytes) -> None:
-        """Whatever stands where a hash belongs may be the hash, damaged or not."""
+        """Any bytes in the position of the hash may be the hash, damaged or not."""
         if len(text) > 43:
             self.before = {text[-34:-2], digest(self.stated, text[:-43])}
             self.stated = text[-34:-2]

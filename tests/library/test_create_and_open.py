@@ -27,7 +27,7 @@ from transcript_store.testing import FileSystemCall, SimulatedFileSystem
 
 
 def test_help_shows_what_a_library_takes():
-    """``__new__`` takes anything, and chooses the kind of library; Python shows its signature unless it is told another one."""
+    """``__new__`` takes anything, and chooses the kind of library; Python shows its signature unless another one is declared."""
     (_, *taken), shown = signature(ConversationLibrary.__init__).parameters, signature(ConversationLibrary).parameters
     assert [*shown] == taken
     assert {"encryption_key", "retired_keys", "redact"} <= shown.keys()
@@ -188,7 +188,7 @@ def test_a_create_that_is_refused_leaves_nothing(library, root, error):
 
 @pytest.mark.parametrize("do", ["create", "fork"])
 def test_a_full_disk_leaves_nothing_under_an_id_that_nobody_knows(do):
-    """A create or fork that the disk refuses takes away what it made: nobody was told its id, so nobody could."""
+    """A create or fork that the disk refuses removes its files: the caller never got the id, so the caller could not."""
     disk = SimulatedFileSystem()
     library = ConversationLibrary("/chats", file_system=disk)
     make(library, "a", id=ID)
@@ -206,7 +206,7 @@ def test_a_full_disk_leaves_nothing_under_an_id_that_nobody_knows(do):
 
 
 def test_a_create_that_fails_under_a_known_id_can_be_tried_again():
-    """The caller chose the id, so the folder is the caller's: the next create with it goes on there."""
+    """The caller chose the id, so the folder stays: the next create with that id continues there."""
     disk = SimulatedFileSystem()
     library = ConversationLibrary("/chats", file_system=disk)
 

@@ -73,7 +73,7 @@ def test_a_foreign_folder_is_left_unchanged(library, root):
 
 
 def test_a_directory_in_the_locks_place_is_an_error(library, root):
-    """Nobody can be told apart from a writer then: nothing is deleted, and delete() says why instead of trying for ever."""
+    """Then any process could be a writer: nothing is deleted, and delete() raises an error instead of trying for ever."""
     chat = make(library, "a")
     (root / chat / "lock").unlink()
     (root / chat / "lock").mkdir()
@@ -107,7 +107,7 @@ def test_delete_takes_nothing_along_that_is_not_of_the_conversation(library, roo
 
 @pytest.mark.parametrize("folder", ["archive", "quarantine"])
 def test_delete_takes_nothing_along_from_the_archive_and_the_quarantine(library, root, folder):
-    """P13: what somebody put beside the earlier generations, or beside what recovery kept, is not the conversation's."""
+    """P13: foreign files beside the earlier generations, or in quarantine, are not the conversation's."""
     chat = make(library, "a")
     with library.open(chat) as store:
         store.replace_transcript([])
@@ -179,7 +179,7 @@ def test_trash_is_swept_by_the_next_change(library, root, act):
 
 
 def test_a_lock_put_into_the_trash_does_not_keep_it_there(library, root, monkeypatch):
-    """Who opened the folder just before it was moved away puts a lock file into it; the delete removes that too."""
+    """A process that opened the folder just before it was moved creates a lock file in it; the delete removes that too."""
     chat = make(library, "a")
     real = PosixFileSystem.remove_directory
     late = [True]

@@ -118,7 +118,7 @@ def test_a_damaged_archive_file_says_so_and_hides_no_other(library, root, damage
 
 
 def test_the_last_archived_generation_is_held_against_the_live_header(library, root):
-    """A record that somebody took off the end of the last archived generation is missed."""
+    """A record removed from the end of the last archived generation is reported as missing."""
     chat = make(library, "a", "b")
     with library.open(chat) as store:
         store.replace_transcript([])

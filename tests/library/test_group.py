@@ -88,7 +88,7 @@ def test_nothing_is_there_before_the_commit_and_all_of_it_afterwards(library: Co
 
 
 def test_a_conversation_is_the_same_as_one_that_was_created_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the byte, metadata and mark too. The lock file is made by the first who writes to it."""
+    """To the byte, metadata and mark too. The first writer creates the lock file."""
     monkeypatch.setattr(SimulatedFileSystem, "now_us", lambda _: 1_790_000_000_000_000)
     contents: NewConversation = {
         "provider": "claude",
@@ -106,7 +106,7 @@ def test_a_conversation_is_the_same_as_one_that_was_created_alone(monkeypatch: p
 
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_what_a_store_was_opened_on_has_no_lock_file_either(is_removed: bool) -> None:
-    """A2: or whoever writes to it next takes its name for synced. Somebody may have removed that file already."""
+    """A2: otherwise the next writer would take its name for synced. The file may have been removed already."""
     disk, library = on_a_disk()
     with library.group() as group, group.adding(id=A, messages=SAID) as store:
         store.append_message({"role": "assistant", "content": "Much."})
@@ -212,7 +212,7 @@ def test_where_the_file_system_cannot_be_synced_as_a_whole_each_is_created_by_it
 
 
 def test_only_what_answers_for_its_syncs_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of Linux 5.17 and later ext4, xfs and btrfs; of anything else nothing, nor where it cannot be told."""
+    """ext4, xfs and btrfs of Linux 5.17 and later are trusted; nothing else, and nothing that is unknown."""
     handle = os.open(tmp_path, os.O_RDONLY)
     try:
         for kind, release, is_believed in [
@@ -315,7 +315,7 @@ def test_a_block_that_fails_adds_nothing(library: ConversationLibrary) -> None:
 
 
 def test_a_sync_of_all_that_fails_names_nothing() -> None:
-    """A4: none of the group is there, nothing more is taken, the error says what to do; and the next group begins anew."""
+    """A4: nothing of the group is stored, nothing more is accepted, the error has a hint; and the next group works."""
     disk, library = on_a_disk()
     with pytest.raises(PoisonedError), library.group() as group:
         group.add(id=A, messages=SAID)
@@ -336,7 +336,7 @@ def test_a_sync_of_all_that_fails_names_nothing() -> None:
 
 
 def test_names_whose_sync_failed_are_synced_by_the_next() -> None:
-    """A2: they may be there; the note stays, and the next who creates or deletes here makes sure of them."""
+    """A2: they may be stored; the note stays, and the next create or delete in this library syncs them."""
     disk, library = on_a_disk()
     with (
         pytest.raises(StorageError, match="Some of them may be there, each of them whole"),
@@ -354,7 +354,7 @@ def test_names_whose_sync_failed_are_synced_by_the_next() -> None:
 
 
 def test_a_rename_that_fails_ends_the_group_too() -> None:
-    """What is being added then, and what is added later, got ids and was created by nobody. No sync failed, so none is told of."""
+    """Conversations added then, or later, got ids but were never created. No sync failed, so no sync is reported."""
     disk, library = on_a_disk()
 
     def refuse(call: FileSystemCall) -> None:
@@ -507,7 +507,7 @@ def test_threads_share_a_group(library: ConversationLibrary, monkeypatch: pytest
 
 @pytest.mark.parametrize("add", ["add", "adding", "commit"])
 def test_a_group_ends_with_its_block(library: ConversationLibrary, add: str) -> None:
-    """What was added behind it got an id, and was created by nobody."""
+    """Conversations added after it got an id but were never created."""
     with library.group() as group:
         group.add(id=A, messages=SAID)
     with pytest.raises(RuntimeError, match="has ended"), ExitStack() as stack:
@@ -520,7 +520,7 @@ def test_a_group_ends_with_its_block(library: ConversationLibrary, add: str) -> 
 
 @pytest.mark.parametrize("add", ["add", "adding"])
 def test_adding_to_a_group_that_has_ended_raises(add: str, tmp_path: Path) -> None:
-    """It was told of a bad file descriptor. The last of them takes the note away; a second ``close`` does not forget it."""
+    """It got an error about a bad file descriptor. The last of them removes the note; a second ``close`` does so too."""
     is_adding, goes_on = threading.Event(), threading.Event()
 
     def waiting(message: dict[str, Any]) -> dict[str, Any]:
@@ -567,7 +567,7 @@ def test_nothing_is_added_between_the_last_commit_and_the_end(tmp_path: Path, mo
 
 
 def test_a_thread_that_waits_while_its_group_ends_gets_an_error(tmp_path: Path) -> None:
-    """Its conversation is written; it got an id, was created by nobody, and stayed behind under a name that nobody looks for."""
+    """Its conversation is written; it got an id, was never created, and stayed under a name that nothing looks for."""
     is_adding, goes_on, is_written = threading.Event(), threading.Event(), threading.Event()
 
     def waiting(message: dict[str, Any]) -> dict[str, Any]:
@@ -603,7 +603,7 @@ def test_a_thread_that_waits_while_its_group_ends_gets_an_error(tmp_path: Path) 
 
 
 def test_a_child_that_leaves_the_block_of_a_group_is_told_whose_it_is(library: ConversationLibrary) -> None:
-    """It was told of a disk that fails: the descriptors were closed."""
+    """It got an error about a failing disk, although only the descriptors were closed."""
 
     def forked(say: Callable[[object], None]) -> None:
         try:

@@ -16,7 +16,7 @@ WRITING = {"create", "write", "open_append", "make_directory", "rename", "unlink
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
 def test_a_hint_is_one_that_the_call_has(number):
-    """P7: on a read-only mount only who opens a conversation is told of read_only=True; no other call has it."""
+    """P7: on a read-only mount only calls that open a conversation suggest read_only=True; no other call has that option."""
     disk = SimulatedFileSystem()
     library, snapshots = ConversationLibrary("/l", file_system=disk), FileStore("/s", file_system=disk)
     for chat in (ID, OTHER_ID):
@@ -47,7 +47,7 @@ def test_a_hint_is_one_that_the_call_has(number):
 
 
 def test_a_locked_error_has_the_hint_for_its_call(library, root):
-    """Who opens can wait, or read; who repairs or deletes can do neither, and is not told so."""
+    """An open can wait, or read only; a repair or a delete can do neither, so its hint does not suggest it."""
     chat = make(library, "a")
     with library.open(chat):
         with pytest.raises(ConversationLockedError, match="lock_timeout_seconds"):

@@ -81,7 +81,7 @@ def test_labels_are_listed(library):
 
 
 def test_the_last_extra_on_demand(library, root):
-    """Of the last whole record, be it a message or an event; None if it has none, or if nobody asked."""
+    """The extra of the last whole record, message or event; None if it has none, or if it was not requested."""
     chat = make(library, "a")
     with library.open(chat) as store:
         for append, expected in (
@@ -103,7 +103,7 @@ def test_the_last_extra_on_demand(library, root):
 
 
 def test_the_last_extra_of_what_is_no_record(library, root):
-    """P15: a line may verify and hold anything: whoever asks for its extra gets none, and no error."""
+    """P15: a line may verify and contain anything: its extra is then None, without an error."""
     for body in (
         b'{"seq":2,"at":"2026-11-22T00:00:00.000000Z","extra":[1]',
         b'{"seq":2,"at":"2026-11-22T00:00:00.000000Z",x',
@@ -296,7 +296,7 @@ def test_long_lines_are_read_whole(library, size, where):
 
 
 def test_a_conversation_in_anothers_folder_is_said_to_be(library, root):
-    """A folder that somebody copied or renamed is listed as damaged, is not opened or forked, and can be deleted."""
+    """A copied or renamed folder is listed as damaged, cannot be opened or forked, and can be deleted."""
     make(library, "a", id=ID)
     shutil.copytree(root / ID, root / OTHER_ID)
     listed = {Path(summary.directory).name: summary for summary in library.list()}
@@ -494,7 +494,7 @@ def test_a_first_line_that_was_changed_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [-1, True, 1.5, "1"])
 def test_a_page_of_no_count_is_refused(library, limit):
-    """A slice would take any of them, and give a list that somebody believes."""
+    """A slice would accept any of them, and return a plausible but wrong list."""
     make(library, "a")
     with pytest.raises(ValueError, match="limit must be an int from 0"):
         library.list(limit=limit)

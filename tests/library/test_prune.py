@@ -151,7 +151,7 @@ def test_a_moment_is_a_moment_however_it_is_given(shelf: ConversationLibrary, cl
 
 
 def test_a_moment_that_has_not_come_yet_is_refused(shelf: ConversationLibrary, clock: Clock) -> None:
-    """The incident: a year that was mistyped, 2206 for 2026, made everything due. This very moment is meant by whoever gives it."""
+    """An incident: with a mistyped year, 2206 for 2026, everything expired. The present moment is allowed."""
     chat = make_at(shelf, clock, 10, "a")
     now = datetime.fromtimestamp(Clock.NOON / 1e6, UTC)
     for given in (now + timedelta(microseconds=1), now.replace(year=2206).isoformat()):
@@ -260,7 +260,7 @@ def test_one_that_is_open_by_a_writer_is_left_unchanged_and_named(shelf: Convers
 def test_what_is_damaged_or_shared_with_somebody_is_left_unchanged_and_named(
     shelf: ConversationLibrary, clock: Clock
 ) -> None:
-    """delete() is for those; here nobody looked at them one by one. The others go."""
+    """delete() is for these, because prune() does not show them one by one. The others are removed."""
     chats = [make_at(shelf, clock, 40, "a") for _ in range(3)]
     (Path(shelf.directory) / chats[0] / "notes.txt").write_text("mine")
     (Path(shelf.directory) / chats[1] / "metadata.json").write_text("{}")
@@ -369,7 +369,7 @@ def test_prune_keeps_a_conversation_whose_snapshot_failed(
 
 
 class Meanwhile(MemorySnapshotStore):
-    """While a conversation is being kept, somebody else comes."""
+    """While a conversation's snapshot is saved, another process arrives."""
 
     def __init__(self, happens: Callable[[], object]) -> None:
         super().__init__()
@@ -381,7 +381,7 @@ class Meanwhile(MemorySnapshotStore):
 
 
 def test_what_changed_since_it_was_listed_stays(shelf: ConversationLibrary, clock: Clock) -> None:
-    """The second look is under the lock. Here the first conversation's snapshot takes so long that somebody writes to the second."""
+    """The second check is under the lock. Here the first snapshot takes so long that another process writes to the second conversation."""
     make_at(shelf, clock, 40, "a")
     second = make_at(shelf, clock, 50, "b")
 
@@ -398,7 +398,7 @@ def test_what_changed_since_it_was_listed_stays(shelf: ConversationLibrary, cloc
 def test_a_generation_stays_if_a_label_was_changed_since_it_was_listed(
     shelf: ConversationLibrary, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second look was at the labels of the list: what somebody had just taken out of the project went all the same."""
+    """The second check used the labels of the list: a conversation that had just left the project was removed all the same."""
     project = {"project": "x"}
     second, first = (make_at(shelf, clock, days_ago, "a", labels=project) for days_ago in (2, 1))
     for chat in (second, first):
@@ -482,7 +482,7 @@ def test_tasks_have_it_too(tmp_path: Path) -> None:
 
 
 def test_one_that_takes_turns_is_open_only_during_a_call(shelf: ConversationLibrary, clock: Clock) -> None:
-    """It goes between two of them; whoever has it open is told, and nothing is begun anew in its place."""
+    """It is deleted between two calls; a process that has it open gets an error, and nothing is created in its place."""
     chat = make_at(shelf, clock, 9, "a")
     with shelf.open(chat, hold_lock=False) as store:
         with store.frozen():

@@ -165,12 +165,12 @@ ASKED = re.compile(r"(?:READ the note, please: )?question (\d+) of ([\w-]+)")
 
 
 class RealWriters:
-    """Three programs, each in a thread of its own: it begins a session, or goes on with one, and asks one question after the other."""
+    """Three programs, each in its own thread: it starts or resumes a session, and asks one question after the other."""
 
     def __init__(self, lab: Lab, choose: random.Random) -> None:
         self.lab, self.choose = lab, choose
         self.asked: dict[str, int] = {}
-        """How many questions each session was asked, by a name that stands in all of them."""
+        """The number of questions per session, by a name that all of them contain."""
         self.ids: dict[str, tuple[str, str]] = {}
         """The program of each session, and what the program calls it."""
         self.deleted: dict[str, tuple[Path, bytes]] = {}

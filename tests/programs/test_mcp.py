@@ -1,4 +1,4 @@
-"""Claude Code as it is shipped starts our server, finds its tools and is told what was said."""
+"""Claude Code as shipped starts our server, finds its tools and gets the messages."""
 
 from __future__ import annotations
 

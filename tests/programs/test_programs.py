@@ -1,4 +1,4 @@
-"""F1 to F8 with the programs as they are shipped: what each wrote comes in whole, and each goes on with what we wrote.
+"""F1 to F8 with the programs as shipped: their sessions are imported completely, and each program resumes what we exported.
 
 The incident behind it: a program that reads what is not quite its own leaves out what it does not know, and says nothing.
 So what counts is the request that the program then sends: it has to carry what was said.

@@ -127,7 +127,7 @@ def test_media_is_collected_when_it_is_just_as_old_as_was_said() -> None:
 
 
 def test_what_went_while_a_store_was_sealed_is_not_counted_as_sealed() -> None:
-    """One file is of another key, one goes: nobody may believe that something needs the new key."""
+    """One file has another key, one is removed: nothing may indicate that a file needs the new key."""
     disk = SimulatedFileSystem()
     FileStore("/store", encryption_key=OTHER_KEY, file_system=disk).save(numbered(0))
     store = FileStore("/store", encryption_key=KEY, file_system=disk)

@@ -43,7 +43,7 @@ def test_a_snapshot_that_goes_while_media_is_collected_keeps_none() -> None:
 
 @pytest.mark.parametrize("call", ["create", "write", "sync"])
 def test_a_key_that_cannot_be_written_is_an_error(call: str) -> None:
-    """P7: a full disk, or one that fails: nobody is told that there is a key, and no half of one is left."""
+    """P7: a full or failing disk: no key is reported as written, and no partial key file is left."""
     disk = SimulatedFileSystem()
 
     def refuse(asked: FileSystemCall) -> None:

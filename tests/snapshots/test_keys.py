@@ -84,7 +84,7 @@ def test_every_save_has_a_nonce_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bad", [b"", b"x" * 16, b"x" * 31, b"x" * 33, b"x" * 64, bytearray(5)])
 def test_a_key_of_another_length_is_refused(tmp_path: Path, bad: bytes) -> None:
-    """Found and wanted are told, the key is not."""
+    """The error has the length found and the length expected, but not the key."""
     for make in (
         lambda: store_at(tmp_path, bad),
         lambda: store_at(tmp_path, KEY, retired_keys=[bad]),
@@ -301,7 +301,7 @@ def test_one_snapshot_that_cannot_be_read_does_not_stand_in_the_way_of_others() 
 
 
 def test_an_empty_file_in_a_sealed_store_is_called_empty(tmp_path: Path) -> None:
-    """It is not taken for one that somebody put there in the clear."""
+    """It is not taken for a plaintext file that was added."""
     store, one = store_at(tmp_path, KEY), snapshot("one")
     store.save(one)
     (tmp_path / "store" / f"{one.id}.json").write_bytes(b"")

@@ -112,7 +112,7 @@ def test_media_that_nobody_refers_to_is_verified_too(tmp_path: Path) -> None:
 
 
 def test_media_that_is_collected_while_it_is_verified_is_not_missing() -> None:
-    """P12: it was listed, and nobody refers to it: that it is gone is as it should be."""
+    """P12: it was listed, and nothing refers to it any more: its removal is no error."""
     disk = SimulatedFileSystem()
     store, one = FileStore("/store", file_system=disk), snapshot(IMAGE)
     store.save(one)

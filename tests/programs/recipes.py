@@ -22,6 +22,7 @@ RECIPES = {
     "kimi-cli": "sessions/*/*/wire.jsonl",
     "grok": "sessions/*/*/updates.jsonl",
     "gptme": "logs/*/conversation.jsonl",
+    "openclaw": "agents/*/agent/*.sqlite",
     "opencode": "opencode/*/opencode.db",
     "kilo": "kilo/*/kilo.db",
     "copilot": "copilot/*/session-state/*/events.jsonl",

@@ -23,11 +23,11 @@ say 'ctrl-c amid an answer'; killed INT 5 gptme --non-interactive --no-confirm -
 say 'killed amid an answer'; killed KILL 5 gptme --non-interactive --no-confirm -m local/fake-large --name killed '#slow Tell another story.'
 say 'killed amid a tool'; killed KILL 5 gptme --non-interactive --no-confirm --tool-format tool -m local/fake-large --name killed-tool '#hang Wait a while.'
 say 'interactive: /rename, /undo, /fork, /compact'
-screen gptme 'gptme --no-confirm -m local/fake-large --name talk'; sleep 25; key '#short First of all.' 6; key '/rename Fruit count' 4; key '#short To be undone.' 6; key '/undo 2' 4; key '#short Second.' 6
-key '/fork other' 5; key '#short In which one?' 6; key '/compact' 8; key '#short After it?' 6; key '/exit' 3; unscreen
+screen gptme 'gptme --no-confirm -m local/fake-large --name talk'; sleep 25; key '#short First of all.' 6; key '/rename Fruit-count' 4; key '#short To be undone.' 6; key '/undo 2' 4; key '#short Second.' 6
+key '/fork other' 5; key '#short In which one?' 6; key '/compact' 20; unscreen
 gptme-util chats list 2>&1 | tail -30
 find ~/.local/share/gptme -type f | head -60
 keep ~/.local/share/gptme/logs logs
 finish
 all_there '#short What is in the notes?' '#tools Read the notes and count.' '#short And now?' '#short And with another model?' '#call Read with calls.' \
-  '#short What is in the picture?' '#slow Tell a story.' '#slow Tell another story.' '#hang Wait a while.' '#short First of all.' '#short Second.' '#short After it?'
+  '#short What is in the picture?' '#slow Tell a story.' '#slow Tell another story.' '#hang Wait a while.' '#short First of all.' '#short Second.'

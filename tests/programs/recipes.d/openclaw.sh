@@ -1,5 +1,6 @@
 #!/bin/bash
 # bash openclaw.sh INSTALL_FOLDER RESULT_FOLDER     sessions of OpenClaw's embedded agent (npm openclaw), Node.js >= 24.16
+# A call of a tool that does not exist is not kept by it, though its result is: it is not asked for here.
 VERSION=${VERSION:-2026.9.6}
 . "$(dirname "$0")/lib.sh"
 node24
@@ -8,7 +9,7 @@ export PATH="$W/n/node_modules/.bin:$PATH" OPENCLAW_NO_ONBOARD=1
 cat > "$W/script.json" <<'J'
 {"#tools": [[["read", {"path": "/home/ada/garden/notes.txt"}], ["exec", {"command": "wc -l /home/ada/garden/notes.txt"}]],
             [["edit", {"path": "/home/ada/garden/notes.txt", "edits": [{"oldText": "pears: 5", "newText": "pears: 6"}]}]],
-            [["read", {"path": "/home/ada/garden/missing.txt"}], ["no_such_tool", {"x": 1}]]],
+            [["read", {"path": "/home/ada/garden/missing.txt"}]]],
  "#picture": [[["read", {"path": "/home/ada/garden/dot.png"}]]]}
 J
 model "$W/script.json"

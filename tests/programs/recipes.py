@@ -43,7 +43,7 @@ def make(recipe: str, install: Path, result: Path) -> str | None:
     with open(result / f"{recipe}.log", "wb") as log:
         done = subprocess.run(command, stdout=log, stderr=log, env=os.environ | {"SKIP_IMPORT": "1"}, check=False)
     if not any(folder.glob(RECIPES[recipe])) or (is_ours and done.returncode):
-        return f"made no {RECIPES[recipe]} (exit code {done.returncode}); see {result / f'{recipe}.log'}"
+        return f"made no {RECIPES[recipe]}, or not all (exit code {done.returncode}); see {result / f'{recipe}.log'}"
     return None
 
 

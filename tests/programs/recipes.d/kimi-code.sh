@@ -30,7 +30,7 @@ say 'ctrl-c amid an answer'; killed INT 5 kimi -p '#slow Tell a story.'
 say 'killed amid an answer'; killed KILL 5 kimi -p '#slow Tell another story.'
 say 'killed amid a tool'; killed KILL 5 kimi -p '#hang Wait a while.'
 say 'interactive: prompts, /title, /compact, /undo, /fork, escape'
-screen kimi 'kimi --auto'; sleep 15; key '#tools Do it all.' 8; key '#short And then?' 4; key '/title Fruit count' 3; key '/compact' 7; key '#short After it?' 5
+screen kimi 'kimi --auto'; sleep 10; escape Enter 5; key '#tools Do it all.' 8; key '#short And then?' 4; key '/title Fruit count' 3; key '/compact' 7; key '#short After it?' 5
 key '#short To be undone.' 5; key '/undo 1' 3; escape Enter 2; key '#slow A long story.' 4; escape Escape 3; key '#short After the stop.' 5; key '/fork' 5; key '#short In the fork.' 5; unscreen
 kimi session list
 find ~/.kimi-code -type f | head -60

@@ -10,6 +10,7 @@ from tests.formats.of_others import few_or_many_seeds, lines
 from tests.formats.of_programs import READER, plan_of_bytes, said
 from tests.importing.helpers import imported
 from transcript_store import ConversationLibrary
+from transcript_store._json.replies import cache_reads_in
 from transcript_store.testing import check_format
 
 
@@ -80,6 +81,29 @@ def test_chunks_and_calls_are_messages():
     assert [(one["usage"], one["stop_reason"]) for one in extras] == [
         ({"prompt_tokens": 90, "completion_tokens": 9}, "end_turn")
     ]
+
+
+def test_each_reply_of_grok_has_the_model_that_its_prompt_names():
+    """Grok Build 1.0.41: with two models, each reply had none; the arguments were Grok's own reading; cached tokens were left out."""
+    usage = {"inputTokens": 90, "outputTokens": 9, "cachedReadTokens": 20}
+    plan = plan_of_bytes(
+        "acp",
+        lines(
+            chunk(1, "user_message", "Look.", _meta={"promptIndex": 0, "modelId": "large"}),
+            call(2, "c1", "tool_call", title="read_file", rawInput={"target_file": "a"}),
+            call(3, "c1", rawInput={"variant": "ReadFile", "target_file": "/a", "limit": None}),
+            call(4, "c1", status="completed", content=[{"type": "content", "content": {"type": "text", "text": "x"}}]),
+            chunk(5, "agent_message", "Done."),
+            update(6, "turn_completed", "_x.ai/session/update", usage=usage),
+            chunk(7, "user_message", "Again.", _meta={"promptIndex": 1, "modelId": "small"}),
+            chunk(8, "agent_message", "Done again."),
+        ),
+    )
+    assert said(plan)[1] == "assistant: read_file#c1{'target_file': 'a'}"
+    replies = [one for one in plan.generations[-1]() if one.message is not None and one.message["role"] == "assistant"]
+    assert [one.extra["model"] for one in replies] == ["large", "large", "small"]
+    assert cache_reads_in(replies[1].extra["usage"]) == 20
+    assert plan.model == "small"
 
 
 def test_a_rewind_is_a_generation_and_retracts_from_its_prompt_on():

@@ -1,4 +1,4 @@
-"""gptme: messages a line, in which what came of a call is said by nobody whom a provider knows. Made here; it was not run."""
+"""gptme: messages a line, in which what came of a call is said by nobody whom a provider knows. Lines as 0.35.1 writes them."""
 
 from __future__ import annotations
 
@@ -36,6 +36,25 @@ def test_a_complete_conversation_is_read():
 def test_the_folder_is_its_title():
     source = Bytes(lines(*LINES), "/home/ada/.local/share/gptme/logs/2026-06-13-write-it/conversation.jsonl")
     assert [plan.labels["title"] for plan in READER["gptme"].plans(source)] == ["write-it"]
+
+
+def test_a_fork_is_another_conversation_and_has_the_name_that_it_was_given():
+    """``/fork`` of gptme 0.35.1 copies the lines into another folder: both had one id, so one of them was imported."""
+
+    class Named(Bytes):
+        def beside(self, path):
+            return b'[chat]\nmodel = "m"\nname = "Fruit count"\n' if path == "config.toml" else None
+
+    (own,) = READER["gptme"].plans(Named(lines(*LINES), "logs/talk/conversation.jsonl"))
+    (fork,) = READER["gptme"].plans(Bytes(lines(*LINES), "logs/other/conversation.jsonl"))
+    assert own.session != fork.session
+    assert own.former_session == fork.former_session == plan_of_bytes("gptme", lines(*LINES)).session
+    assert (own.labels["title"], fork.labels["title"]) == ("Fruit count", "other")
+
+
+def test_what_gptme_asks_in_the_users_name():
+    asked = {"role": "user", "content": "<system>No tool call detected.</system>", "timestamp": AT + "5"}
+    assert said(plan_of_bytes("gptme", lines(*LINES, asked)))[-1].startswith("*user: <system>")
 
 
 def test_a_file_of_others_is_read():

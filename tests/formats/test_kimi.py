@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from functools import partial
 from pathlib import Path
@@ -52,6 +53,7 @@ SAY = loop("content.part", stepUuid="s1", part={"type": "text", "text": "I look.
 CALL = loop("tool.call", stepUuid="s1", toolCallId="c1", name="Bash", args={"command": "ls"})
 RESULT = loop("tool.result", toolCallId="c1", result={"output": "a.txt"})
 USAGE = {"inputOther": 10, "output": 5, "inputCacheRead": 2, "inputCacheCreation": 0}
+COUNTED = {"prompt_tokens": 12, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}}
 END = loop("step.end", uuid="s1", finishReason="tool_use", usage=USAGE)
 REPLY = [
     loop("step.begin", uuid="s2"),
@@ -92,7 +94,7 @@ def test_a_reply_is_one_message_and_its_results_follow():
     assert plan.labels == {"cwd": "/home/me"}
     reply = next(entry for entry in entries(plan) if "usage" in entry.extra)
     assert reply.lines == (5, 6, 7, 8, 11)
-    assert reply.extra["usage"] == {"prompt_tokens": 12, "completion_tokens": 5}
+    assert reply.extra["usage"] == COUNTED
     assert reply.at == "2026-08-05T07:30:03.489000Z"
 
 
@@ -162,6 +164,45 @@ def test_where_the_title_is_looked_for(name, title):
     assert plan.labels["title"] == title
 
 
+OWN, FORK = ("session_4519c200-8375-4084-be88-8778d30c48b8", "session_5361425c-0e11-4ebb-8cc2-324e00a00a88")
+
+
+class Beside(Bytes):
+    """With the ``state.json`` that Kimi writes."""
+
+    about: Any = None
+
+    def beside(self, path):
+        return json.dumps(self.about).encode() if path.endswith("state.json") and self.about else None
+
+
+@pytest.mark.parametrize(
+    ("name", "about", "session", "labels"),
+    [
+        (f"{OWN}/agents/main/wire.jsonl", {"title": "Fruits"}, OWN, {"title": "Fruits"}),
+        (f"{FORK}/agents/main/wire.jsonl", {"forkedFrom": OWN}, FORK, {"forked_from": OWN}),
+        (f"{OWN}/agents/main/wire.jsonl", {}, OWN, {}),
+        (f"{OWN}/agents/agent-0/wire.jsonl", {"title": "Fruits"}, f"{OWN}/agent-0", {"part_of": OWN}),
+        (f"sessions/{FORK[8:]}/wire.jsonl", {"custom_title": "Undo: Fruits"}, FORK[8:], {"title": "Undo: Fruits"}),
+        (f"{OWN[8:]}/subagents/a1/wire.jsonl", {}, f"{OWN[8:]}/a1", {"part_of": OWN[8:]}),
+    ],
+)
+def test_a_session_a_fork_and_a_helper_that_begin_alike(name, about, session, labels):
+    """Kimi Code 2.1 and Kimi CLI 1.51 copy the lines into a fork; the old one also to undo a turn. Of the copies one was imported."""
+    source = Beside(lines(*SESSION), name)
+    source.about = about
+    (plan,) = Kimi().plans(source)
+    assert (plan.session, {**plan.labels, "cwd": "/home/me"}) == (session, {**labels, "cwd": "/home/me"})
+
+
+def test_a_call_that_failed():
+    """The text of the result says it, and so does the record."""
+    failed = loop("tool.result", toolCallId="c1", result={"output": "not there", "isError": True})
+    plan = plan_of(META, BEGIN, CALL, failed, END)
+    (result,) = [entry for entry in entries(plan) if entry.message is not None and entry.message["role"] == "tool"]
+    assert (result.message["content"], result.extra["failed"]) == ("Error: not there", True)
+
+
 def test_a_log_whose_first_line_a_crash_tore():
     """It is recognized by what only this program writes. An ordinary event is not that."""
     assert Kimi().recognizes(head_of(Bytes(b'{"type":"metad\n' + lines(asked("List")))))
@@ -204,7 +245,7 @@ def test_the_log_of_the_python_version():
         {"role": "tool", "tool_call_id": "c1", "content": "a.txt"},
         {"role": "assistant", "content": "Done"},
     ]
-    assert entries(plan)[2].extra["usage"] == {"prompt_tokens": 12, "completion_tokens": 5}
+    assert entries(plan)[2].extra["usage"] == COUNTED
     assert entries(plan)[1].at == "2026-08-05T07:30:03.500000Z"
 
 

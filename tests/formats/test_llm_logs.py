@@ -14,6 +14,7 @@ from tests.formats.of_others import (
     original,
 )
 from tests.kit.cases import for_each
+from transcript_store._json.replies import cache_reads_in
 from transcript_store.formats import SessionPlan, SourceHead
 from transcript_store.formats._llm_logs import LlmLogs
 from transcript_store.testing import check_format
@@ -164,6 +165,18 @@ def test_a_fork_has_the_messages_that_it_shares():
     plan = plans_of(THREADS)[1]
     assert len(messages(plan)) == 2
     assert plan.labels == {"forked_from": "t1"}
+
+
+def test_threads_that_began_alike_have_their_own_times_models_and_tokens():
+    """The hash of its texts names a message (llm 0.36): the same question with the same answer is one row of both threads."""
+    own = {"thread_id": "t2", "model": "gpt-5", "token_details": '{"prompt_tokens_details": {"cached_tokens": 7}}'}
+    turns = [*THREADS["turns"], {**turn("c", "2026-11-24T08:00:00+00:00"), "id": "another", **own}]
+    first, second = plans_of({**THREADS, "turns": turns})
+    reply, other = entries(first)[2], entries(second)[2]
+    assert (reply.at, reply.extra["model"]) == ("2026-11-23T06:49:37.144689+00:00", "gpt-5-mini")
+    assert (other.at, other.extra["model"]) == ("2026-11-24T08:00:00+00:00", "gpt-5")
+    assert "prompt_tokens_details" not in reply.extra["usage"]
+    assert cache_reads_in(other.extra["usage"]) == 7
 
 
 def test_responses_of_the_versions_before():

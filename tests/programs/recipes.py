@@ -1,8 +1,9 @@
 """Sessions that the programs write today: ``python -m tests.programs.recipes INSTALL RESULT [RECIPE…]`` runs recipes, then the tests on RESULT.
 
-A recipe (``tools/programs/*.sh`` of the shared folder) installs a program, runs it without an account against a model server on
-loopback, and collects what it stored: short, with tools, resumed, interrupted, killed, forked, undone, compacted. It takes one to
-seven minutes, Linux, npm, tmux and root. Without the shared folder there is nothing to run.
+A recipe (``recipes.d/*.sh``, else ``tools/programs/*.sh`` of the shared folder) installs a program, runs it without an account against
+a model server on loopback, and collects what it stored: short, with tools, resumed, interrupted, killed, forked, undone, compacted. It
+takes one to seven minutes, Linux, npm, tmux and root. Those of ``recipes.d`` end with 1 unless each prompt of their list was stored.
+Without the shared folder, which has the model server, there is nothing to run.
 """
 
 from __future__ import annotations
@@ -12,12 +13,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import session_properties
+
+HERE = Path(__file__).parent / "recipes.d"
 RECIPES = {
+    "llm": "logs.db",
+    "kimi-code": "sessions/*/*/agents/main/wire.jsonl",
+    "kimi-cli": "sessions/*/*/wire.jsonl",
+    "grok": "sessions/*/*/updates.jsonl",
+    "gptme": "logs/*/conversation.jsonl",
+    "openclaw": "agents/*/agent/*.sqlite",
     "opencode": "opencode/*/opencode.db",
     "kilo": "kilo/*/kilo.db",
     "copilot": "copilot/*/session-state/*/events.jsonl",
 }
-"""Those whose sessions tests/formats/test_made_sessions.py is about, and what each leaves."""
+"""What each leaves in its folder of results. tests/formats/test_made_sessions.py is about the last three."""
 TESTS = "tests/formats/test_made_sessions.py"
 
 
@@ -26,11 +36,14 @@ def make(recipe: str, install: Path, result: Path) -> str | None:
     shared = os.environ.get("TRANSCRIPT_STORE_SHARED")
     if shared is None:
         return "needs the recipes: TRANSCRIPT_STORE_SHARED is not set"
-    command = ["bash", f"{shared}/tools/programs/{recipe}.sh", str(install), str(result)]
+    command, folder = ["bash", f"{shared}/tools/programs/{recipe}.sh", str(install), str(result)], result
+    if is_ours := (HERE / f"{recipe}.sh").is_file():
+        folder = result / recipe
+        command = ["bash", str(HERE / f"{recipe}.sh"), str(install / recipe), str(folder)]
     with open(result / f"{recipe}.log", "wb") as log:
         done = subprocess.run(command, stdout=log, stderr=log, env=os.environ | {"SKIP_IMPORT": "1"}, check=False)
-    if not any(result.glob(RECIPES[recipe])):
-        return f"made no {RECIPES[recipe]} (exit code {done.returncode}); see {result / f'{recipe}.log'}"
+    if not any(folder.glob(RECIPES[recipe])) or (is_ours and done.returncode):
+        return f"made no {RECIPES[recipe]}, or not all (exit code {done.returncode}); see {result / f'{recipe}.log'}"
     return None
 
 
@@ -42,6 +55,8 @@ def main(install: Path, result: Path, recipes: list[str]) -> int:
         why_not = make(recipe, install, result)
         print(f"{recipe}: {why_not or 'made'}", flush=True)
         failed |= why_not is not None
+        if why_not is None and (result / recipe).is_dir():
+            failed |= session_properties.check([result / recipe]) != 0
     tests = [sys.executable, "-m", "pytest", "-q", TESTS]
     return failed | (
         subprocess.run(tests, env=os.environ | {"TRANSCRIPT_STORE_MADE": str(result)}, check=False).returncode != 0

@@ -76,6 +76,7 @@ class AcpUpdates:
     """Reads logs of ACP's session updates."""
 
     name = "acp"
+    revision = 2
 
     def recognizes(self, head: SourceHead) -> bool:
         return any(_update(value) for value in head.objects)
@@ -144,6 +145,7 @@ class _Updates:
         kind = update.get("sessionUpdate")
         if kind in ("user_message_chunk", "user_prompt"):
             number = obj(update.get("_meta")).get("promptIndex")
+            self.facts.last(model=obj(update.get("_meta")).get("modelId"))
             is_new = kind == "user_prompt" or (self._asked and number is not None)
             if not self._asked_lines or is_new:
                 yield from self._asked_out()
@@ -181,7 +183,10 @@ class _Updates:
         number = update["toolCallId"]
         is_new = number not in self._calls
         call, known = self._calls.setdefault(number, (Call(number, "", {}), {}))
+        given = known.get("rawInput")
         known.update({name: value for name, value in update.items() if value is not None})
+        if given and "variant" in obj(update.get("rawInput")):  # Grok's own reading of what the model gave
+            known["rawInput"] = given
         if is_new:
             self._reply = self.dialogue.reply([call], line, at, {"model": self.facts.model})
         # Until the reply is taken the call may still be changed: an update has what was not known at its beginning.
@@ -200,7 +205,10 @@ class _Updates:
         elif kind in ("model_changed", "response_started"):
             self.facts.last(model=first_text(update.get("model_id"), update.get("model")))
         elif kind == "turn_completed" and self._reply is not None:
-            counts = {name: count for name, count in counts_of(obj(update.get("usage")), _USAGE).items() if count}
+            used = obj(update.get("usage"))
+            counts: Json = {name: count for name, count in counts_of(used, _USAGE).items() if count}
+            if cached := count_member(used.get("cachedReadTokens")):
+                counts["prompt_tokens_details"] = {"cached_tokens": cached}
             self._reply.extra |= present(usage=counts, stop_reason=first_text(update.get("stop_reason")))
 
     def _rewind(self, line: SourceLine, target: int, at: str | None) -> Steps:

@@ -2,14 +2,16 @@
 
 A line is ``{"role", "content", "timestamp", "pinned", "hide", "files", "metadata"}``. Calls are code blocks in the model's text. A
 result is a message of ``system``, or of ``tool`` without the id of a call: here it is the program's, in the user's name. The
-folder's name is the title. Only the paths of files are known.
+folder's name is a part of the id: a fork begins with the same lines. It is the title too, unless the ``config.toml`` beside it has a
+name. Only the paths of files are known.
 
-Source: ``logmanager.py`` and ``message.py`` of gptme/gptme, and a file in the tests of kenn-io/agentsview. It was not run.
+Source: ``logmanager.py`` and ``message.py`` of gptme/gptme, run as version 0.35.1; a file in the tests of kenn-io/agentsview.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -19,25 +21,31 @@ from transcript_store.formats._lines import SourceLines
 from transcript_store.formats._members import Json, counts_of, first_text, obj, text_in
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import facts_of
+from transcript_store.formats._rows import text_beside
 from transcript_store.formats._scaffolding import marked
 
 _FILE = "conversation.jsonl"
 _USAGE = {"input_tokens": "input_tokens", "output_tokens": "output_tokens"}
 _USAGE |= {"cache_read_tokens": "cache_read_input_tokens", "cache_creation_tokens": "cache_creation_input_tokens"}
 _DATE = "0000-00-00-"
+_NAMED = re.compile(rb'^name = "([^"\\\n]+)"', re.MULTILINE)
+"""The name of a conversation in the ``config.toml`` beside it, which the model or ``/rename`` gave it."""
 
 
 class Gptme:
     """Reads the conversations of gptme."""
 
     name = "gptme"
+    revision = 2
 
     def recognizes(self, head: SourceHead) -> bool:
         return any(map(is_gptme, head.objects))
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         lines, beginning, is_begun = SourceLines(source), hashlib.sha256(), False
-        facts = facts_of(title=_title(str(source.name)))
+        name = str(source.name)
+        named = _NAMED.search(text_beside(source, "config.toml")) if _folder(name) else None
+        facts = facts_of(title=named[1].decode(errors="replace") if named else _title(name))
         for line in lines:
             value = line.value or {}
             if not is_begun:  # many conversations share the prompt of the system
@@ -50,8 +58,11 @@ class Gptme:
         dialogue = Dialogue()
         for _ in _entries(source, dialogue):
             pass
+        former = beginning.hexdigest()
+        beginning.update((_folder(str(source.name)) or "").encode(errors="surrogatepass"))
         facts.first(session=beginning.hexdigest())
-        yield facts.plan(self.name, lines, partial(_entries, source), dialogue.provider, dialogue.losses)
+        said = partial(_entries, source)
+        yield facts.plan(self.name, lines, said, dialogue.provider, dialogue.losses, former_session=former)
 
 
 def is_gptme(value: Json) -> bool:
@@ -60,11 +71,17 @@ def is_gptme(value: Json) -> bool:
     return own and isinstance(value.get("timestamp"), str) and isinstance(value.get("content"), str) and "role" in value
 
 
+def _folder(name: str) -> str | None:
+    """The folder of a conversation. gptme resumes it by this name; a copy of its file elsewhere has none."""
+    *_, folder, file = ("", "", *name.replace("\\", "/").split("/"))
+    return folder if file == _FILE else None
+
+
 def _title(name: str) -> str | None:
     """The name of the folder, without its date: ``2026-06-13-write-hello-world``."""
-    *_, folder, file = ("", "", *name.replace("\\", "/").split("/"))
+    folder = _folder(name) or ""
     dated = "".join("0" if one.isdecimal() else one for one in folder[: len(_DATE)]) == _DATE
-    return (folder[len(_DATE) :] if dated else folder) if file == _FILE else None
+    return (folder[len(_DATE) :] if dated else folder) or None
 
 
 def _entries(source: Source, dialogue: Dialogue | None = None) -> Iterator[PlannedRecord]:
@@ -76,7 +93,10 @@ def _entries(source: Source, dialogue: Dialogue | None = None) -> Iterator[Plann
         if not line.raw:
             continue
         if role == "user":
-            dialogue.user([Text(said)], line, at)
+            is_own = said.startswith("<system>") and said.rstrip().endswith(
+                "</system>"
+            )  # it asks whether the model has finished
+            dialogue.user([Text(said)], line, at, marked("", is_said=True) if is_own else {})
         elif role == "assistant":
             dialogue.reply([Text(said)], line, at, _about(obj(value.get("metadata"))), key=f"{line.number} {line.part}")
         elif role in ("system", "tool") and speaks and value.get("hide") is not True:

@@ -7,7 +7,7 @@ that.
 
 No line has a time. ``summary.json`` beside it has the id, the folder, the title, and the session's start and last change.
 
-Source: files in the tests of jazzyalex/agent-sessions. It was not run.
+Source: files in the tests of jazzyalex/agent-sessions; the files that version 1.0.41 wrote.
 """
 
 from __future__ import annotations

@@ -8,15 +8,18 @@
 * ``config.update``: the model, the system prompt, the folder.
 
 Kimi uses chat completions with any server, so messages have that form; thinking is ``reasoning_content``. The file does not name
-its session: its first lines identify it. The section ``kimi python`` reads the lines of the version before.
+its session: its folder does. A file elsewhere is identified by its first lines, which a fork has too. The section ``kimi python``
+reads the lines of the version before.
 
-Source: ``packages/agent-core-v2`` of MoonshotAI/kimi-code, protocol 1.5; ``wire-short.jsonl`` of openclaw-session-viewer (1.4).
+Source: ``packages/agent-core-v2`` of MoonshotAI/kimi-code, protocol 1.5, run as version 2.1.0; ``wire-short.jsonl`` of
+openclaw-session-viewer (1.4).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -36,7 +39,7 @@ from transcript_store.messages import as_text
 #
 # It does not have the context after a compaction: the conversation continues as if there had been none.
 #
-# Source: ``src/kimi_cli/wire`` of MoonshotAI/kimi-cli, protocol 1.1 to 1.3.
+# Source: ``src/kimi_cli/wire`` of MoonshotAI/kimi-cli, protocol 1.1 to 1.10, run as version 1.51.0.
 
 
 def record_of(value: Json) -> Json:
@@ -85,7 +88,7 @@ class Kimi:
     """Reads the wire logs of Kimi Code."""
 
     name = "kimi"
-    revision = 2
+    revision = 3
 
     def recognizes(self, head: SourceHead) -> bool:
         return any(map(_is_ours, head.objects))
@@ -95,21 +98,30 @@ class Kimi:
         said = replayed(source, _walk(lines, session), lambda: _walk(SourceLines(source), _Session()))
         if not lines.count:
             return
-        about, part_of = _beside(source)
+        about, known_as, part_of = _beside(source)
         facts, provider = session.facts, "openai-compatible" if session.speaks else None
-        facts.first(session=session.beginning.hexdigest() if session.is_begun else session.former)
-        facts.first(title=None if part_of else about.get("title"), cwd=about.get("workDir"), part_of=part_of)
+        facts.first(session=known_as or (session.beginning.hexdigest() if session.is_begun else session.former))
+        if part_of is None:
+            facts.first(title=first_text(about.get("title"), about.get("custom_title")))
+            facts.first(forked_from=about.get("forkedFrom"))
+        facts.first(cwd=about.get("workDir"), part_of=part_of)
         yield facts.plan(self.name, lines, said, provider, session.losses, former_session=session.former)
 
 
-def _beside(source: Source) -> tuple[Json, str | None]:
-    """The session's facts in ``state.json``, and the session's id for the log of a sub-agent."""
+_ID = re.compile(r"(session_)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def _beside(source: Source) -> tuple[Json, str | None, str | None]:
+    """The session's facts in ``state.json``, its id if its folder has one for a name, and its parent's id for the log of a sub-agent."""
     session, agents, agent, _ = ("", "", "", *source.name.replace("\\", "/").split("/"))[-4:]
-    if agents != "agents":  # the version before has no agents: its state is in the same folder
-        return object_beside(source, "state.json") or object_beside(source, "metadata.json"), None
+    if agents not in ("agents", "subagents"):  # the version before: its state is in the same folder
+        about = object_beside(source, "state.json") or object_beside(source, "metadata.json")
+        return about, agent if _ID.fullmatch(agent) else None, None
     about = object_beside(source, "../../state.json")
-    parent = obj(obj(about.get("agents")).get(agent)).get("parentAgentId")
-    return about, session if parent or (about and agent != "main") else None
+    parent = agents == "subagents" or obj(obj(about.get("agents")).get(agent)).get("parentAgentId")
+    part_of = session if parent or (about and agent != "main") else None
+    known_as = f"{session}/{agent}" if part_of else session
+    return about, known_as if _ID.fullmatch(session) else None, part_of
 
 
 def _is_ours(value: Json) -> bool:
@@ -177,7 +189,8 @@ class _Session:
             self._count_lost(output)
             shown = [picture for part in objects(output) if (picture := _picture(part)) is not None]
             # The message with the pictures gets the line: it shares their text, so they are not stored twice.
-            self._drafts.append((Draft(_result(event), {}, at, [] if shown else [line]), {}))
+            extra: Json = {"failed": True} if obj(event.get("result")).get("isError") is True else {}
+            self._drafts.append((Draft(_result(event), extra, at, [] if shown else [line]), {}))
             if shown:
                 seen = Draft({"role": "user", "content": shown}, {"origin": _SHOWN}, at, [line])
                 self._later.append((seen, {"kind": _SHOWN}))
@@ -399,4 +412,5 @@ def _usage(given: Json) -> Json:
     parts = [count_member(given.get(name)) for name in ("inputOther", "inputCacheRead", "inputCacheCreation")]
     if all(part is None for part in parts) or count_member(given.get("output")) is None:
         return {}
-    return {"prompt_tokens": sum(part or 0 for part in parts), "completion_tokens": given["output"]}
+    cached = {"prompt_tokens_details": {"cached_tokens": parts[1]}} if parts[1] else {}
+    return {"prompt_tokens": sum(part or 0 for part in parts), "completion_tokens": given["output"], **cached}

@@ -43,7 +43,7 @@ class LlmLogs:
     """Reads the logs of ``llm``."""
 
     name = "llm"
-    revision = 2
+    revision = 3
 
     def recognizes(self, head: SourceHead) -> bool:
         threads = head.has_table("threads", "id tip_message_hash")
@@ -71,7 +71,9 @@ class _Stored:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._turns = self._ids("turns", "tip_message_hash", "datetime_utc")
+        self._turns: dict[Any, dict[Any, Any]] = defaultdict(dict)
+        for row in rows_of(tables, "turns", "thread_id tip_message_hash id", "datetime_utc id"):
+            self._turns[row["tip_message_hash"]][row["thread_id"]] = row["id"]
         self._calls = self._ids("tool_calls", "response_id", "id")
         self._results = self._ids("tool_results", "response_id", "id")
 
@@ -90,10 +92,15 @@ class _Stored:
         found = self.having("messages", "hash parent_hash role", hash=number)
         return found[-1] if found else None
 
-    def turn(self, tip: Any) -> Json | None:
-        """The last turn that ended with this message."""
-        numbers = self._turns.get(tip, ())
-        return next((row for number in numbers[-1:] for row in self.having("turns", _TURN, id=number)), None)
+    def turn(self, tip: Any, thread: Any) -> Json | None:
+        """The last turn that ended with this message.
+
+        A hash is that of the texts, so two threads that began alike have the same messages: the thread's own turn counts. A forked
+        thread has none for what it shares.
+        """
+        numbers = self._turns.get(tip, {})
+        number = numbers.get(thread, next(reversed(numbers.values()), None))
+        return next(iter(self.having("turns", _TURN, id=number)), None) if number is not None else None
 
     def calls(self, response: Any) -> list[Json]:
         return [row for key in self._calls.get(response, ()) for row in self.having("tool_calls", _CALL, id=key)]
@@ -123,10 +130,11 @@ class _Stored:
 
 def _thread(stored: _Stored, thread: Json) -> SessionPlan:
     chain, findings = _chain(stored, thread["tip_message_hash"])
-    turns = [turn for row in chain if (turn := stored.turn(row["hash"])) is not None]
-    times = [sql_time(turn["datetime_utc"]) for turn in _next(stored, chain)]
-    timed = enumerate(zip(chain, times, strict=True), 1)
-    steps = [_message_step(stored, number, row, at, findings) for number, (row, at) in timed]
+    ended = [stored.turn(row["hash"], thread["id"]) for row in chain]
+    times = [sql_time(turn["datetime_utc"]) for turn in _next(ended)]
+    known = enumerate(zip(chain, ended, times, strict=True), 1)
+    steps = [_message_step(stored, number, row, turn or {}, at, findings) for number, (row, turn, at) in known]
+    turns = [turn for turn in ended if turn is not None]
     name, parent = first_text(thread["name"]), first_text(thread["forked_from"])
     return _plan(str(thread["id"]), name, parent, turns, steps, findings)
 
@@ -147,22 +155,21 @@ def _chain(stored: _Stored, tip: Any) -> tuple[list[Json], list[ImportFinding]]:
     return chain[::-1], []
 
 
-def _next(stored: _Stored, chain: list[Json]) -> list[Json]:
+def _next(ended: list[Json | None]) -> list[Json]:
     """The turn of each message: the first one that ends with it or later."""
     found: list[Json] = []
     turn: Json = {"datetime_utc": None}
-    for row in reversed(chain):
-        turn = stored.turn(row["hash"]) or turn
+    for own in reversed(ended):
+        turn = own or turn
         found.append(turn)
     return found[::-1]
 
 
 def _message_step(
-    stored: _Stored, number: int, row: Json, at: str | None, findings: list[ImportFinding]
+    stored: _Stored, number: int, row: Json, turn: Json, at: str | None, findings: list[ImportFinding]
 ) -> NeutralLine:
     parts = stored.having("parts", _PART, "position", message_hash=row["hash"])
     findings += _unreadable(parts, number)
-    turn = stored.turn(row["hash"]) or {}
     line = row_line(number, {**row, "parts": parts, **({"turn": turn} if turn else {})})
     blocks = [block for part in parts for block in _part(stored, part)]
     roles: dict[Any, Role] = {"assistant": "assistant", "system": "system"}
@@ -270,7 +277,8 @@ def provider_of_model(model: str) -> str:
 
 
 def _about(row: Json) -> Json:
-    usage = counts_of(row, {"input_tokens": "input_tokens", "output_tokens": "output_tokens"})
+    counts = counts_of(row, {"input_tokens": "input_tokens", "output_tokens": "output_tokens"})
+    usage = (_json(row.get("token_details")) or {}) | counts if counts else {}
     return present(model=first_text(row.get("resolved_model"), row.get("model")), usage=usage)
 
 

@@ -54,8 +54,8 @@ from transcript_store.messages import cost_in, parse_message, provider_family, t
 # OpenClaw's database since 2026.8: the lines of pi's sessions as rows of ``transcript_events``, in the order of ``seq``.
 #
 # A row has the line in ``event_json``. Since 2026.9.6 ``event_zstd`` has a line of 1 KiB or more, packed with zstandard.
-# The columns are those of schema 23, from OpenClaw's tests and from programs of others that read it; no file that the program wrote was
-# at hand. What it moved to ``session_transcript_archives`` is not read.
+# The columns are those of schema 23, from OpenClaw's tests and from programs of others that read it, and of the database that 2026.9.6
+# wrote. What it moved to ``session_transcript_archives`` is not read.
 
 _TABLE = "transcript_events"
 _COLUMNS = "session_id seq event_json event_zstd"

@@ -152,7 +152,7 @@ SESSION_FOLDERS: tuple[SessionFolder, ...] = (
     SessionFolder("kiro", ".local/share/kiro-cli", ("data.sqlite3",), "XDG_DATA_HOME", "kiro-cli", f"{_MAC}/kiro-cli"),
     SessionFolder("kiro", ".kiro", ("sessions/cli/*.jsonl", "sessions/*/sess_*/messages.jsonl"), "KIRO_HOME"),
     SessionFolder("kimi", ".kimi-code", ("sessions/*/*/agents/*/wire.jsonl",), "KIMI_CODE_HOME"),
-    SessionFolder("kimi", ".kimi", ("sessions/*/*/wire.jsonl",), "KIMI_SHARE_DIR"),
+    SessionFolder("kimi", ".kimi", ("sessions/*/*/wire.jsonl", "sessions/*/*/subagents/*/wire.jsonl"), "KIMI_SHARE_DIR"),
     SessionFolder("llm", ".config/io.datasette.llm", ("logs.db",), "LLM_USER_PATH", mac_folder=f"{_MAC}/io.datasette.llm"),
     SessionFolder("omp", ".omp/agent", ("sessions/*/*.jsonl", "sessions/*/*/*.jsonl")),
     SessionFolder("mistral-vibe", ".vibe", tuple(f"logs/session/{path}" for path in

@@ -373,7 +373,14 @@ class Ci:
             ],
             "release": [("all", "the wheel and the sdist", self.release)],
             "site": [("all", "the documentation as a site", self.site)],
-            "fuzz": [("all", "two minutes a target", self.command("tests.fuzz", "--seconds", "120"))],
+            "fuzz": [
+                (
+                    f"{k + 1}/3",
+                    "two minutes a target",
+                    self.command("tests.fuzz", "--seconds", "120", "--share", f"{k}/3"),
+                )
+                for k in range(3)
+            ],
             "schedules": [("all", "a simulated place", self.command("tests.backends.at_length", "100000", "NUMBER"))],
             "near": [("all", "which long proofs run which modules, and how long they take", self.measure_near)],
         }

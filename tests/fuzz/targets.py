@@ -29,6 +29,7 @@ from transcript_store import (
     InvalidMessageError,
     InvalidMetadataError,
     InvalidSnapshotIdError,
+    NotAPathError,
     Snapshot,
     UnsupportedVersionError,
 )
@@ -248,7 +249,7 @@ def path(data: bytes) -> None:
     """A path: refused, or absolute, with no step upward left in it."""
     try:
         made = absolute_path(data.decode("utf-8", "surrogateescape"))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, NotAPathError):
         return
     assert made.startswith("/")
     assert ".." not in made.split("/")

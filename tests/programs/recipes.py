@@ -9,6 +9,7 @@ Without the shared folder, which has the model server, there is nothing to run.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,10 @@ RECIPES = {
 TESTS = "tests/formats/test_made_sessions.py"
 
 
+MINUTES = 15
+"""How long a recipe may take: twice what the longest one took on a busy machine."""
+
+
 def make(recipe: str, install: Path, result: Path) -> str | None:
     """Run a recipe; why it made nothing, or None if it did. What it prints is in ``RESULT/RECIPE.log``."""
     shared = os.environ.get("TRANSCRIPT_STORE_SHARED")
@@ -41,7 +46,16 @@ def make(recipe: str, install: Path, result: Path) -> str | None:
         folder = result / recipe
         command = ["bash", str(HERE / f"{recipe}.sh"), str(install / recipe), str(folder)]
     with open(result / f"{recipe}.log", "wb") as log:
-        done = subprocess.run(command, stdout=log, stderr=log, env=os.environ | {"SKIP_IMPORT": "1"}, check=False)
+        environ = os.environ | {"SKIP_IMPORT": "1"}
+        done = subprocess.Popen(command, stdout=log, stderr=log, env=environ, start_new_session=True)
+        try:
+            done.wait(MINUTES * 60)
+        except (
+            subprocess.TimeoutExpired
+        ):  # OpenCode's server sometimes does not end at SIGTERM, and its recipe waits for it
+            os.killpg(done.pid, signal.SIGKILL)
+            done.wait()
+            return f"took more than {MINUTES} minutes; see {result / f'{recipe}.log'}"
     if not any(folder.glob(RECIPES[recipe])) or (is_ours and done.returncode):
         return f"made no {RECIPES[recipe]}, or not all (exit code {done.returncode}); see {result / f'{recipe}.log'}"
     return None
@@ -52,7 +66,7 @@ def main(install: Path, result: Path, recipes: list[str]) -> int:
     result.mkdir(parents=True, exist_ok=True)
     failed = 0
     for recipe in recipes or RECIPES:
-        why_not = make(recipe, install, result)
+        why_not = make(recipe, install, result) and make(recipe, install, result)  # programs can be slow: once more
         print(f"{recipe}: {why_not or 'made'}", flush=True)
         failed |= why_not is not None
         if why_not is None and (result / recipe).is_dir():

@@ -2,7 +2,7 @@
 
 A line is ``{"role", "content", "timestamp", "pinned", "hide", "files", "metadata"}``. Calls are code blocks in the model's text. A
 result is a message of ``system``, or of ``tool`` without the id of a call: here it is the program's, in the user's name. The
-folder's name is a part of the id: a fork begins with the same lines. It is the title too, unless the ``config.toml`` beside it has a
+folder's name is part of the id: a fork begins with the same lines. It is the title too, unless the ``config.toml`` beside it has a
 name. Only the paths of files are known.
 
 Source: ``logmanager.py`` and ``message.py`` of gptme/gptme, run as version 0.35.1; a file in the tests of kenn-io/agentsview.
@@ -93,9 +93,8 @@ def _entries(source: Source, dialogue: Dialogue | None = None) -> Iterator[Plann
         if not line.raw:
             continue
         if role == "user":
-            is_own = said.startswith("<system>") and said.rstrip().endswith(
-                "</system>"
-            )  # it asks whether the model has finished
+            # The program itself asks whether the model has finished.
+            is_own = said.startswith("<system>") and said.rstrip().endswith("</system>")
             dialogue.user([Text(said)], line, at, marked("", is_said=True) if is_own else {})
         elif role == "assistant":
             dialogue.reply([Text(said)], line, at, _about(obj(value.get("metadata"))), key=f"{line.number} {line.part}")

@@ -31,4 +31,4 @@ else:  # names are looked up in this order: modules that import fast come first
         __name__, "hints", "errors", "conversation", "library", "maintenance", "snapshots", "keys"
     )
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

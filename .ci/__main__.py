@@ -359,7 +359,11 @@ class Ci:
             "frameworks": [("all", "the frameworks' own tests, and ours", self.with_packages(self.frameworks))],
             "browser": self.long("tests/view", pieces=1),
             "mutants": [
-                ("twenty", "the sample that may lose one", lambda: self.pytest("-m", "long", "tests/mutants")),
+                (
+                    "twenty",
+                    "the sample that may lose one",
+                    lambda: self.pytest("-m", "long", "--timeout=1800", "tests/mutants"),
+                ),
                 (
                     "others",
                     "another sample each time",

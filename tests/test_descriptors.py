@@ -82,7 +82,9 @@ def a_day(path: Path, files: PosixFileSystem) -> None:
     with library.open(chat) as conversation:
         conversation.append_messages(SAID)
     with library.open(chat, read_only=True) as reader:
-        reader.refresh()
+        with library.open(chat) as conversation:
+            conversation.replace_transcript(SAID[:2])
+        reader.refresh()  # loads anew, beside the file that it has open
     assert verify(path / "chats" / chat, file_system=files).is_intact
     repair(path / "chats" / chat, dry_run=False, file_system=files)
     library.delete(library.fork(chat))

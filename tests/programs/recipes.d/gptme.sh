@@ -2,7 +2,8 @@
 # bash gptme.sh INSTALL_FOLDER RESULT_FOLDER     conversations of gptme (PyPI gptme), Python >= 3.10
 VERSION=${VERSION:-0.35.1}
 . "$(dirname "$0")/lib.sh"
-[ -x "$W/v/bin/gptme" ] || { ${PYTHON:-python3.12} -m venv "$W/v" && "$W/v/bin/pip" install -q "gptme==$VERSION"; }
+[ -n "$NEWER" ] || { echo "needs Python 3.12.4 or later"; exit 1; }
+[ -x "$W/v/bin/gptme" ] || { "$NEWER" -m venv "$W/v" && "$W/v/bin/pip" install -q "gptme==$VERSION"; }
 export PATH="$W/v/bin:$PATH" OPENAI_API_KEY=sk-fake OPENAI_BASE_URL="http://127.0.0.1:$PORT/v1" GPTME_CHAT_HISTORY=false
 cat > "$W/script.json" <<'J'
 {"#tools": [["I look, and one fails.\n\n```shell\ncat notes.txt; cat missing.txt; echo '#short'\n```\n"]],

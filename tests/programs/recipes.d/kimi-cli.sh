@@ -2,7 +2,8 @@
 # bash kimi-cli.sh INSTALL_FOLDER RESULT_FOLDER     sessions of Kimi CLI (PyPI kimi-cli), Python >= 3.12; 1.52 only says that it has ended
 VERSION=${VERSION:-1.51.0}
 . "$(dirname "$0")/lib.sh"
-[ -x "$W/v/bin/kimi" ] || { ${PYTHON:-python3.12} -m venv "$W/v" && "$W/v/bin/pip" install -q "kimi-cli==$VERSION"; }
+[ -n "$NEWER" ] || { echo "needs Python 3.12.4 or later"; exit 1; }
+[ -x "$W/v/bin/kimi" ] || { "$NEWER" -m venv "$W/v" && "$W/v/bin/pip" install -q "kimi-cli==$VERSION"; }
 export PATH="$W/v/bin:$PATH" KIMI_CLI_NO_AUTO_UPDATE=1
 cat > "$W/script.json" <<'J'
 {"#tools": [[["ReadFile", {"path": "/home/ada/garden/notes.txt"}], ["Shell", {"command": "wc -l notes.txt"}]],

@@ -1,4 +1,7 @@
 # Sourced by the recipes of this folder: the folder and the model server are those of the shared recipes.
+# A Python that newer programs need, looked for in the own home.
+NEWER=$(for python in python3.13 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[3-9]*/bin/python3 python3.12; do
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 12, 4))' 2>/dev/null && command -v "$python" && break; done)
 . "${TRANSCRIPT_STORE_SHARED:?}/tools/programs/common2.sh"
 unset VIRTUAL_ENV; export NO_COLOR=1 DO_NOT_TRACK=1
 killed() {  # killed SIGNAL SECONDS COMMAND…: in a session of its own, its whole process tree gets the signal, SECONDS after it asked the model

@@ -77,7 +77,7 @@ with ConversationStore(at("copy")) as store:
 )
 def test_a_snapshot_is_made_and_restored_within_three_times_the_file(tmp_path: Path, provider: str) -> None:
     """The snapshot itself is one of the three; of a restore, so is the file that it was read from."""
-    file_bytes = conversation(tmp_path / "c", 12, provider)
+    file_bytes = conversation(tmp_path / "c", 25, provider)
     assert peak_of(SNAPSHOT_OF, tmp_path) < 3 * file_bytes
     with ConversationStore(tmp_path / "c", read_only=True) as store:
         store.load()

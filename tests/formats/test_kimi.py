@@ -199,8 +199,8 @@ def test_a_call_that_failed():
     """The text of the result says it, and so does the record."""
     failed = loop("tool.result", toolCallId="c1", result={"output": "not there", "isError": True})
     plan = plan_of(META, BEGIN, CALL, failed, END)
-    (result,) = [entry for entry in entries(plan) if entry.message is not None and entry.message["role"] == "tool"]
-    assert (result.message["content"], result.extra["failed"]) == ("Error: not there", True)
+    said = [(entry.message["content"], entry.extra.get("failed")) for entry in entries(plan) if entry.message]
+    assert ("Error: not there", True) in said
 
 
 def test_a_log_whose_first_line_a_crash_tore():

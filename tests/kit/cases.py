@@ -13,7 +13,8 @@ def few(most: int) -> int:
     """How many examples Hypothesis draws: at most these, and of a plain run as few as its profile has (conftest.py)."""
     from hypothesis import settings  # not every environment of the integrations has it
 
-    return min(most, settings.default.max_examples)
+    now = settings.default
+    return min(most, now.max_examples) if now is not None else most
 
 
 _SHORT = Repr()

@@ -396,8 +396,8 @@ class Writer(Storage):
         its metadata.json.
 
         Each transcript is a commit, as a replace is; that of the live generation starts with the existing records.
-        ``key_file`` is put beside them if the folder has no key. On return, and if it raises, the caller must load
-        again: in memory the metadata is the header's.
+        ``key_file`` is put beside them if the folder has no key. On return, and if it raises, the state is CHANGING and the
+        caller must load again: in memory the metadata is the header's.
         """
         self._ensure_writable()
         earlier = "It is in an earlier state of the conversation; repeat the call"
@@ -410,7 +410,6 @@ class Writer(Storage):
                     archive.archive_live(self.folder, self.log)
                 self._put_in_place(image, image.header.metadata, None)
             self.folder.replace_file(METADATA, [document])
-            self.state = State.READY
 
     def image_of(
         self,

@@ -33,6 +33,8 @@ def append(chat: Path, line: bytes) -> None:
         b'{"role": "user", "content": "by hand"}\n',
         b'{"message": {"role": "user", "content": "by hand"}}\n',
         b'{"role": "user", "content": "by hand"}\n{"role": "user", "content": "by hand"}\n',
+        b'\n{"message": {"role": "user", "content": "by hand"}}\n',
+        b' \r\n\n{"message": {"role": "user", "content": "by hand"}}\n\n{"message": {"role": "user", "content": "by hand"}}\n\n',
     ],
 )
 @pytest.mark.parametrize("read_only", [True, False])

@@ -106,7 +106,7 @@ def with_line(number: int, change: Callable[[bytes], bytes]) -> Callable[[list[b
         ),
         (lambda lines: lines[:4], "truncated", 4, "the transcript ends here, but 4 records and"),
         (lambda lines: [*lines[:4], lines[4][:30]], "truncated", 4, "it does not end in a hash"),
-        (lambda lines: [*lines[:4], lines[4][:-1]], "truncated", 4, "an editor trimmed the file; add the line feed"),
+        (lambda lines: [*lines[:4], lines[4][:-1]], "truncated", 4, "something trimmed the file; add the line feed"),
         (lambda lines: [*lines[:4], edited(lines[4])[:-1]], "truncated", 4, "its hash does not match"),
         (lambda lines: [*lines[:3], lines[4][:-1]], "truncated", 3, "its hash does not match"),
         # behind it

@@ -71,20 +71,28 @@ def oracle(data: bytes, mark: int) -> Verdict:
             kept = end
         elif record["seq"] > seq and record["seq"] - k != complete_seq:
             return Verdict("refused", at, kinds=("hole",))
-    *lines, rest = data[at:].split(b"\n")
-    if lines and not rest and all(map(_is_written_by_hand, lines)):
+    if _is_written_by_hand(data[at:]):
         return Verdict("refused", at, kinds=("foreign",))
     return Verdict("torn", at, kept or complete, complete)
 
 
-def _is_written_by_hand(line: bytes) -> bool:
-    """An object in JSON that neither begins nor ends as our lines do: no crash leaves that."""
-    try:
-        is_an_object = type(json.loads(line)) is dict
-    except ValueError:
+def _is_written_by_hand(rest: bytes) -> bool:
+    """Objects in JSON, none of whose lines begins or ends as ours do, up to a line feed: no crash leaves that."""
+    *lines, end = rest.split(b"\n")
+    begins = (b'{"seq":', b'{"format":"transcript-store",')
+    if end or any(line.startswith(begins) or re.search(rb',"hash":".{32}"}$', line) for line in lines):
         return False
-    begins = line.startswith((b'{"seq":', b'{"format":"transcript-store",'))
-    return is_an_object and not begins and re.search(rb',"hash":".{32}"}$', line) is None
+    objects, open_lines = 0, b""
+    for line in lines:
+        open_lines += line + b"\n"
+        try:
+            found = json.loads(open_lines) if open_lines.strip() else {}
+        except ValueError:
+            continue
+        if type(found) is not dict:
+            return False
+        objects, open_lines = objects + bool(open_lines.strip()), b""
+    return objects > 0 and not open_lines.strip()
 
 
 def _records_behind(data: bytes, at: int, head: bytes) -> Iterator[tuple[int, int, dict[str, Any], bytes, bytes]]:

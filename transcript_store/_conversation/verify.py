@@ -225,14 +225,18 @@ class _FolderCheck:
         records, gaps = _take_apart(source, damage.place.offset_bytes)
         if damage.kind in ("truncated", "rewritten"):
             gaps = []  # no bytes are bad: there are too few, or different ones
-        first = gaps.pop(0) if gaps and gaps[0].start <= damage.place.offset_bytes < gaps[0].end else None
+        offset = damage.place.offset_bytes
+        first = gaps.pop(0) if gaps and gaps[0].start <= offset < gaps[0].end else None
+        length = first.end - offset if first else None
+        if damage.kind in ("torn-tail", "foreign") and gaps:
+            gaps, length = [], source.size - offset  # one finding, as for ``load()``: they are the rest of the file
         self._find(
             path,
             damage.kind,
             damage.reason,
             line_number=damage.line_number,
-            offset_bytes=damage.place.offset_bytes,
-            length_bytes=first.end - damage.place.offset_bytes if first else None,
+            offset_bytes=offset,
+            length_bytes=length,
         )
         for gap in gaps:
             self._find(

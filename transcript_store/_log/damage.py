@@ -19,10 +19,10 @@ R3  Reading what recovery left gives the same records and no damage.
 
 from __future__ import annotations
 
+import json
+import re
 from bisect import bisect_left
 from typing import Literal, NamedTuple
-
-import orjson
 
 from transcript_store._log.record import FORMAT, HASH_MEMBER, SUFFIX_BYTES, Position
 from transcript_store._log.resync import ByteRange, stretches
@@ -49,6 +49,11 @@ Kind = Literal[
 _SAMPLE_BYTES = 1 << 20
 _LINES_BYTES = 16 * 2**20
 """A person appends no more than that by hand."""
+_BLANK_BYTES = 64
+"""So far blank lines are skipped before the rest of the file is read at once."""
+_BLANK = b" \t\r\n"
+_SPACE = re.compile(r"[ \t\r\n]*")
+_ANY_OBJECT = json.JSONDecoder(parse_int=float)  # an int of 5,000 digits is JSON, too
 
 
 class Damage(NamedTuple):
@@ -111,7 +116,7 @@ def judge(read: Read, size: int, walk: Walk, mark: Position) -> Damage | None:
         # R2. Everything up to the mark was synced, and a crash removes no synced bytes. So this is not a torn tail.
         kind: Kind = "truncated" if size < mark.offset_bytes and line_end is None else "damaged-line"
         if line_end is None and _is_whole_but_for_its_line_feed(read, stopped, size):
-            reason = "the last line feed is missing, and the record before it is whole: an editor trimmed the file; add the line feed"
+            reason = "the record is whole, but its line feed, which was synced, is gone: something trimmed the file; add the line feed"
         return Damage(kind, reason, stopped)
     found = _torn_or_hole(read, size, walk, reason, line_end)
     # A torn tail is cut. Whole lines of JSON are data that someone wrote, so they are refused instead (P13).
@@ -179,22 +184,30 @@ def _is_whole_but_for_its_line_feed(read: Read, before: Position, size: int) -> 
 
 
 def _is_foreign(read: Read, start: int, size: int) -> bool:
-    """True if the rest of the file is whole lines of JSON that neither start nor end as our lines do.
+    """True if the rest of the file is objects in JSON up to a line feed, of which no line starts or ends as ours do.
 
     No crash leaves that: a crash leaves part of what was written, an earlier line of ours, or a block that ends
-    anywhere.
+    anywhere. Blank lines between them, and an object over several lines, are how a person or ``jq`` writes.
     """
-    if size - start > _LINES_BYTES or read(start, 1) != b"{":
+    if size - start > _LINES_BYTES or bytes(read(start, _BLANK_BYTES)).lstrip(_BLANK)[:1] not in (b"{", b""):
         return False
-    *lines, rest = bytes(read(start, size - start)).split(b"\n")
+    rest = bytes(read(start, size - start))
     # A stale sector can change the first member of a line of ours and leave JSON; the line still ends in a hash.
+    lines = rest.split(b"\n")
     is_ours = [line.startswith((b'{"seq":', FORMAT)) or line[-SUFFIX_BYTES:].startswith(HASH_MEMBER) for line in lines]
-    if not lines or rest or any(is_ours):
+    if lines[-1] or any(is_ours):
         return False
     try:
-        return all(type(orjson.loads(line)) is dict for line in lines)
-    except orjson.JSONDecodeError:
+        text = rest.decode().strip(_BLANK.decode())
+        at = 0
+        while at < len(text):
+            found, at = _ANY_OBJECT.raw_decode(text, at)
+            if type(found) is not dict:
+                return False
+            at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+    except (ValueError, RecursionError):
         return False
+    return bool(text)
 
 
 def describe_at(read: Read, start: int, end: int) -> str:

@@ -357,13 +357,11 @@ class Log(Messages):
         heads = (record_head(line) for block in self.blocks() for line in self.shown(block))
         kept = sum(head is not None and head.has_message and head.seq not in taken_back for head in heads)
         self.recovery = Recovery(messages_kept=kept, torn_bytes=torn_bytes, quarantine=quarantined, reason=torn.reason)
-        logger.warning(
-            "%s: recovered a torn tail: %d bytes cut at byte %d (%s)",
-            self.path,
-            torn_bytes,
-            torn.cut_at_bytes,
-            torn.reason,
-        )
+        if torn_bytes:
+            what = "%s: recovered a torn tail: %d bytes cut at byte %d (%s)"
+            logger.warning(what, self.path, torn_bytes, torn.cut_at_bytes, torn.reason)
+        else:
+            logger.warning("%s: wrote the line feed again that the last record lacked", self.path)
 
     # ---- append --------------------------------------------------------------------------------------------------
 

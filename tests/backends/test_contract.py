@@ -95,7 +95,8 @@ class KeepsTheLastSummary(SimulatedBackend):
 
 class KeepsTheFirstSummary(SimulatedBackend):
     def _put_summary(self, summary: StoredSummary) -> None:
-        self._summaries.setdefault(summary.id, summary)
+        if (there := self._summaries.get(summary.id)) is None or not there.slot:
+            self._summaries[summary.id] = summary
 
 
 class IgnoresLabels(SimulatedBackend):
@@ -152,13 +153,20 @@ class ExpungesOnlyASummaryThatIsThere(SimulatedObjectStore):
     """As it does with the key, which is put only before slot 1."""
 
     def _expunge_summary(self, id: str) -> None:
-        if id in self._summaries:
+        if (there := self._summaries[id]) is not None and there.slot:
             super()._expunge_summary(id)
+
+
+class ListsAfterTheFirstSummary(SimulatedBackend):
+    def _begin(self, id: str) -> bool:
+        return id != ""
 
 
 class BeginsAnew(SimulatedBackend):
     def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
-        return self._create(id, "s/1", data) if slot == 1 else super()._put(id, slot, data, previous)
+        if slot > 1:
+            return super()._put(id, slot, data, previous)
+        return self._create(id, "s/1", data) and self._begin(id)
 
 
 class ForgetsPacks(SimulatedObjectStore):
@@ -250,6 +258,7 @@ def test_a_backend_need_not_know_labels():
         (PagesByTimeAlone, "E12"),
         (KeepsTheLastSummary, "E13"),
         (KeepsTheFirstSummary, "E13"),
+        (ListsAfterTheFirstSummary, "E13"),
         (IgnoresLabels, "E14"),
         (SearchesLabelsAsText, "E14"),
         (ExpungesNothing, "E15"),

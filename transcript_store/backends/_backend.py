@@ -140,6 +140,9 @@ class Backend(Protocol):
     ) -> list[StoredSummary]:
         """At most ``limit`` summaries, the newest first: by ``(updated_at, id)``, descending.
 
+        A conversation whose slot 1 was put, and no summary yet, has one with slot 0 and no data; its time is about that
+        of the put. Its writer may have been killed, and a listing must show it.
+
         ``before`` is ``(updated_at, id)`` of the caller's last one: only later ones are returned. ``label`` is
         ``NAME``, or ``NAME=VALUE``: only those that have it. A backend without that ability raises ``BackendError``
         with the outcome ``"not stored"``.

@@ -70,9 +70,9 @@ def sample_summary(id: str, at: str, *, slot: int = 1, labels: dict[str, str] | 
 
 
 def newest_of(backend: Backend, day: str, label: str | None = None) -> list[StoredSummary]:
-    """All summaries of a minute, by pages of two, in the order in which they come."""
+    """All summaries of a minute, or of all days if that is empty, by pages of two, in the order in which they come."""
     found: list[StoredSummary] = []
-    before = (f"{day}:59.999999Z", "f" * 8 + "-ffff-ffff-ffff-" + "f" * 12)
+    before = (f"{day or '9999-12-31T23:59'}:59.999999Z", "f" * 8 + "-ffff-ffff-ffff-" + "f" * 12)
     while page := backend.summaries(before=before, limit=2, label=label):
         assert len(page) <= 2
         found += page
@@ -121,10 +121,16 @@ def summarized(open_backend: OpenPlace) -> None:
 
 
 def later_summary(open_backend: OpenPlace) -> None:
-    """The summary of a later slot takes the backend of the one before, and of an earlier slot it changes nothing."""
+    """A conversation without a summary is listed with an empty one. The summary of a later slot replaces the one before, and
+    that of an earlier slot changes nothing.
+    """
     backend, one = backend_and_id(open_backend)
     day = a_day()
     assert backend.put(one, 1, slot_of(1, b""), ZEROS)
+    begun = [(each.slot, each.data) for each in newest_of(open_backend(), "") if each.id == one]
+    assert begun == [(0, b"")], (
+        "a writer that is killed before its first summary leaves a conversation that no listing shows"
+    )
     texts = [(2, "1"), (9, "2"), (10, "3"), (9, "4"), (3, "5")]
     for slot, second in texts:
         open_backend().put_summary(sample_summary(one, f"{day}:0{second}.000000Z", slot=slot))

@@ -6,6 +6,7 @@ import builtins
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from enum import Enum
 from functools import partial
 from hashlib import sha256
@@ -252,11 +253,17 @@ class SimulatedBackend(Backend):
 
     def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:
         if slot == 1:
-            return not self.names(id) and self._create(id, "s/1", data)
+            return not self.names(id) and self._create(id, "s/1", data) and self._begin(id)
         before = self._objects.get((id, f"s/{slot - 1}"))
         if before is None or before.data.partition(b"\n")[0][-34:-2] != previous:
             return False
         return self._create(id, f"s/{slot}", data)
+
+    def _begin(self, id: str) -> bool:
+        """R11: a writer that is killed before the first summary leaves a conversation that a listing must show."""
+        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        self._summaries.setdefault(id, StoredSummary(id, now, 0, b""))
+        return True
 
     def read(self, id: str, after: int = 0) -> list[SlotRange]:
         """The slots of one moment."""
@@ -373,7 +380,7 @@ class SimulatedObjectStore(SimulatedBackend):
     _holds = False
 
     def _put(self, id: str, slot: int, data: bytes, previous: bytes) -> bool:  # noqa: ARG002 (no object store can look at another)
-        return self._create(id, f"s/{slot}", data)
+        return self._create(id, f"s/{slot}", data) and (slot > 1 or self._begin(id))
 
     def ends(self, *, after: str = "", limit: int = 1000) -> None:  # noqa: ARG002
         """An object store cannot say so at once."""
@@ -435,6 +442,6 @@ def _piece(name: str, data: bytes) -> SlotRange:
 
 
 def _has(summary: StoredSummary, label: str) -> bool:
-    labels: dict[str, Any] = json.loads(summary.data).get("metadata", {}).get("labels", {})
+    labels: dict[str, Any] = json.loads(summary.data or b"{}").get("metadata", {}).get("labels", {})
     name, equals, value = label.partition("=")
     return labels.get(name) == value if equals else name in labels

@@ -75,6 +75,16 @@ def test_each_object_has_its_name(tmp_path: Path):
     assert place.conversations() == [log.id]
 
 
+def test_a_folder_cannot_replace_an_object_only_if_it_is_unchanged(tmp_path: Path):
+    """The incident: a library on ``file://`` raised the client library's ``NotImplementedError``."""
+    place = ObjectStoreBackend(f"file://{tmp_path}")
+    one = str(uuid4())
+    assert place.put_key(one, b"a key", None)
+    with pytest.raises(BackendError, match="does not support that") as caught:
+        place.put_key(one, b"another", b"a key")
+    assert caught.value.outcome == "not stored"
+
+
 def test_a_conversation_without_a_summary_is_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """R11: a list shows it, without facts, until the next writer opens it; and never one whose first slot was not put, or was expunged."""
 

@@ -41,7 +41,9 @@ _CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
 _WAITS = frozenset({408, 409, 425, 429})
 """Refusals that may be temporary."""
 _UNFIT = frozenset({501})
-_NEVER_SENT = frozenset({"InvalidPathError", "NotSupportedError", "UnknownConfigurationKeyError", "ValueError"})
+_NEVER_SENT = frozenset(
+    {"InvalidPathError", "NotImplementedError", "NotSupportedError", "UnknownConfigurationKeyError", "ValueError"}
+)
 
 _LOCAL = ("memory:", "file:")
 """Stores without a network. Each one in memory is separate."""
@@ -226,7 +228,7 @@ class Bucket:
             found = act()
             self._first = None
             return found
-        except (self._api.exceptions.BaseError, FileNotFoundError, ValueError, OSError) as error:
+        except (self._api.exceptions.BaseError, NotImplementedError, ValueError, OSError) as error:
             translated = self._translated(doing, error)
         raise translated  # outside of `except`, so that nothing keeps the original: B1
 

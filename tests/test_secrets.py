@@ -189,3 +189,41 @@ def test_a_redactor_that_does_not_count_is_refused(tmp_path: Path) -> None:
             call(tmp_path, redact=json.dumps)  # type: ignore[arg-type]
     assert list(find_secrets(tmp_path / "nowhere")) == []
     assert list(import_conversations([], ConversationLibrary(tmp_path))) == []
+
+
+@pytest.mark.parametrize("messages", [CLEAN, SAID])
+def test_a_torn_tail_is_searched_and_forgotten_before_a_load_has_cut_it(
+    tmp_path: Path, messages: list[dict[str, Any]]
+) -> None:
+    """The incident: the load of ``forget_secrets`` itself put the torn tail with the secret into the quarantine, after that was searched."""
+    with ConversationStore(tmp_path / "c") as store:
+        store.initialize(messages=messages)
+    tail = f'{{"seq":2,"at":"2026-01-01T00:00:00.000000Z","message":"{TOKEN} and'
+    for end in ("", "\n"):
+        with open(tmp_path / "c" / "transcript.jsonl", "ab") as file:
+            file.write((tail + end).encode())
+        assert ("c", "quarantine", None, {"github-token": 1}) in parts(find_secrets(tmp_path))
+        assert all(one.reason is None for one in forget_secrets(tmp_path))
+        assert parts(find_secrets(tmp_path)) == []
+        assert TOKEN.encode() not in bytes_below(tmp_path)
+
+
+def test_a_whole_record_without_its_line_feed_is_searched_and_forgotten(tmp_path: Path) -> None:
+    """A reader skips it, and the next writer keeps it: it is redacted."""
+    with ConversationStore(tmp_path / "c", durability="process-crash") as store:
+        store.initialize(messages=CLEAN)
+        mark = (tmp_path / "c" / "metadata.json").read_bytes()
+        store.append_messages(SAID)
+    (tmp_path / "c" / "metadata.json").write_bytes(mark)
+    with open(tmp_path / "c" / "transcript.jsonl", "ab") as file:
+        file.truncate(file.tell() - 1)
+    assert parts(find_secrets(tmp_path)) == [("c", "quarantine", None, {"github-token": 1})]
+    assert all(one.reason is None for one in forget_secrets(tmp_path))
+    assert parts(find_secrets(tmp_path)) == []
+    assert TOKEN.encode() not in bytes_below(tmp_path)
+    with ConversationStore(tmp_path / "c", read_only=True) as store:
+        store.load()
+        assert [message["content"] for message in store.get_messages()] == [
+            CLEAN[0]["content"],
+            "Use [redacted:github-token].",
+        ]

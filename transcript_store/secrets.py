@@ -57,7 +57,7 @@ class FoundSecrets:
     """Without secrets."""
     part: Part
     """``live``: the live generation and the metadata; ``generation``: an earlier one; ``quarantine``: bytes that recovery
-    or a repair removed; ``snapshot``."""
+    or a repair removed, or a torn tail, which the next load puts there; ``snapshot``."""
     generation: int | None = None
     """The number of the generation, of the live one too."""
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -175,14 +175,17 @@ def found_in(store: ConversationStore, summary: ConversationSummary, redactor: S
 
 
 def in_quarantine(summary: ConversationSummary, redactor: SecretRedactor) -> list[FoundSecrets]:
-    """The quarantine of a conversation in a folder, if the bytes in it hold secrets."""
+    """The quarantine of a conversation in a folder, its torn tail included, if the bytes in it hold secrets."""
     if not os.path.isabs(summary.directory):
         return []
     counts: Counter[str] = Counter()
     of = _of(summary, redactor)
     try:
-        for path in verify(summary.directory).quarantined:
+        verified = verify(summary.directory)
+        torn = [(one.path, one.offset_bytes or 0) for one in verified.findings if one.kind == "torn-tail"]
+        for path, offset in [*((path, 0) for path in verified.quarantined), *torn]:
             with open(path, "rb") as file:
+                file.seek(offset)
                 for line in file:  # damaged bytes: only their text is searched
                     counts.update(redactor.redact(line.decode("utf-8", "replace")).counts)
     except TranscriptStoreError:

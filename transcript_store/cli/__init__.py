@@ -102,6 +102,7 @@ _OTHER_NAMES = {
     "--to": ("--into", "--output"),
     "--at": ("--through", "--around"),
     "--tail": ("--last",),
+    "--last": ("--limit",),
     "--max": ("--limit",),
     "--count": ("--limit", "--last"),
     "--limit": ("--last",),

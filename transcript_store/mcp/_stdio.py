@@ -32,7 +32,7 @@ class StdioServer(MCPServer[Any]):  # type: ignore[misc]  # the SDK is not follo
             BrokenPipeError: the client has closed standard output.
         """
         try:
-            stdin = cast("anyio.AsyncFile[str]", _Lines(sys.stdin.fileno()))  # it is only iterated
+            stdin = cast("anyio.AsyncFile[str]", _InputLines(sys.stdin.fileno()))  # it is only iterated
             async with stdio_server(stdin=stdin) as (asked, answers):
                 await self._answer(asked, answers)
         except BaseExceptionGroup as group:
@@ -105,7 +105,7 @@ def _not_a_request(error: Exception) -> SessionMessage:
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=None, error=said))
 
 
-class _Lines:
+class _InputLines:
     """The lines that can be read from a descriptor. The SDK would read in a thread, and the process could not end while it waits."""
 
     def __init__(self, descriptor: int) -> None:

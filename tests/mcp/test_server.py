@@ -211,3 +211,13 @@ def test_it_ends_at_once_while_its_input_is_open(server: subprocess.Popen[bytes]
         server.send_signal(getattr(signal, how))
         expected = -signal.SIGTERM if how == "SIGTERM" else INTERRUPTED
     assert (server.wait(), server.stderr.read()) == (expected, b"")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_an_output_that_fails_is_one_sentence(chats: ConversationLibrary, tmp_path: Path) -> None:
+    begun(chats, "Why does the socket time out?")
+    (tmp_path / "asked").write_bytes(HELLO)
+    with (tmp_path / "asked").open("rb") as asked, open("/dev/full", "wb") as full:
+        command = [*COMMAND, "mcp", chats.directory]
+        done = subprocess.run(command, stdin=asked, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr.count(b"\n"), b"No space left" in done.stderr) == (1, 1, True)

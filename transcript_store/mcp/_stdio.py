@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -29,16 +30,21 @@ class StdioServer(MCPServer[Any]):  # type: ignore[misc]  # the SDK is not follo
         """Answer requests until standard input ends, and then those that are still open.
 
         Raises:
-            BrokenPipeError: the client has closed standard output.
+            OSError: standard input or output is closed or has failed; BrokenPipeError if the client has closed the output.
         """
+        if sys.stdin is None or sys.stdout is None:
+            raise OSError(errno.EBADF, "standard input or output is closed")
         try:
             stdin = cast("anyio.AsyncFile[str]", _InputLines(sys.stdin.fileno()))  # it is only iterated
             async with stdio_server(stdin=stdin) as (asked, answers):
                 await self._answer(asked, answers)
         except BaseExceptionGroup as group:
-            if (closed := group.subgroup(BrokenPipeError)) is not None:
-                raise BrokenPipeError from closed
-            raise
+            failed: BaseException | None = group.subgroup(OSError)
+            while isinstance(failed, BaseExceptionGroup):
+                failed = failed.exceptions[0]
+            if failed is None:
+                raise
+            raise failed from None
 
     async def _answer(self, asked: Any, answers: Any) -> None:
         to_server, from_client = anyio.create_memory_object_stream[SessionMessage | Exception]()

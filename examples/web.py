@@ -5,11 +5,13 @@ what it has seen (``head``). The answer is stored though the tab is closed, and 
 """
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -24,6 +26,7 @@ from transcript_store.aio import AsyncConversationLibrary, AsyncConversationStor
 
 library = AsyncConversationLibrary(os.environ.get("CHATS", "chats"))
 turns: set[asyncio.Task] = set()
+LONGEST_BODY = 1 << 20
 EXPECTED = {
     ConversationChangedError: (409, "the conversation has changed: read it again"),
     ConversationLockedError: (409, "another turn is under way"),
@@ -37,8 +40,25 @@ async def model(messages: list[dict]) -> AsyncIterator[str]:
         yield f"{word} "
 
 
+async def texts_of(request: Request, *names: str) -> list[str]:
+    """These members of the body, a JSON object. Anything else is the client's mistake, and is answered 4xx."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > LONGEST_BODY:
+            raise HTTPException(413, f"the body is longer than {LONGEST_BODY} bytes")
+    try:
+        given = json.loads(body)
+        texts = [given[name] for name in names]
+        "".join(texts).encode()  # TypeError: not a text; UnicodeEncodeError, a ValueError: half of a surrogate pair
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise HTTPException(400, f"the body must be a JSON object with these texts: {', '.join(names)}") from None
+    return texts
+
+
 async def create(request: Request) -> Response:
-    async with await library.create(title=(await request.json())["title"]) as conversation:
+    (title,) = await texts_of(request, "title")
+    async with await library.create(title=title) as conversation:
         return JSONResponse({"id": conversation.id, "head": await conversation.head}, 201)
 
 
@@ -48,10 +68,11 @@ async def show(request: Request) -> Response:
 
 
 async def ask(request: Request) -> Response:
-    asked, chunks = await request.json(), asyncio.Queue()
+    text, head = await texts_of(request, "text", "head")
+    chunks = asyncio.Queue()
     conversation = await library.open(request.path_params["id"], verify="tail")  # with its lock, until the turn ends
     try:
-        await conversation.append_message({"role": "user", "content": asked["text"]}, if_head=asked["head"])
+        await conversation.append_message({"role": "user", "content": text}, if_head=head)
     except BaseException:
         await conversation.close()
         raise
@@ -77,6 +98,10 @@ async def said_so_far(chunks: asyncio.Queue) -> AsyncIterator[str]:
         yield text
 
 
+async def mistaken(_: Request, error: HTTPException) -> Response:
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
 async def refused(_: Request, error: Exception) -> Response:
     status, said = next(answer for kind, answer in EXPECTED.items() if isinstance(error, kind))
     return JSONResponse({"error": said}, status)  # the error's own text is for the log: it names paths of this host
@@ -94,6 +119,6 @@ app = Starlette(
         Route("/chats/{id}", show),
         Route("/chats/{id}/turns", ask, methods=["POST"]),
     ],
-    exception_handlers=dict.fromkeys(EXPECTED, refused),
+    exception_handlers={**dict.fromkeys(EXPECTED, refused), HTTPException: mistaken},
     lifespan=lifespan,
 )

@@ -93,7 +93,8 @@ def test_help(cli: Cli, command: str) -> None:
 
 
 def test_help_of_all(cli: Cli) -> None:
-    """The help names every command and what the exit codes mean."""
+    """The help names every command and what the exit codes mean. It is the answer to the program's name alone, too."""
+    assert cli() == cli("--help")
     out = cli("--help").out
     named = [line.split()[0] for line in out.splitlines() if re.match(r" {4}[a-z]", line)]
     assert named == COMMANDS
@@ -174,7 +175,6 @@ def test_a_start_loads_what_it_needs(program: str | tuple[str, ...], needed: str
 @pytest.mark.parametrize(
     "arguments",
     [
-        (),
         ("remember", "x"),
         ("show",),
         ("show", ""),

@@ -6,7 +6,9 @@ Found by a newcomer: `list` printed folders, `fork` and `delete` wanted a librar
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -238,6 +240,53 @@ def test_an_id_may_follow_an_option(cli: Cli, chats: Path) -> None:
         assert (code, "would be deleted" in out, err) == (0, True, "")
     for more in (("../77aa",), ("77aa", "more")):
         assert cli("delete", "chats", "--dry-run", *more).code == 2
+
+
+def positionals(words: list[str]) -> Iterator[tuple[str, argparse.Action]]:
+    """The positional arguments of a command and of the commands below it, each with its command."""
+    from transcript_store.cli import _parser
+
+    todo = [(words[0], _parser(words)._subparsers._group_actions[0].choices[words[0]])]  # type: ignore[union-attr, index]
+    while todo:
+        name, parser = todo.pop()
+        for action in parser._get_positional_actions():
+            if isinstance(action, argparse._SubParsersAction):
+                todo += [(f"{name} {below}", command) for below, command in action.choices.items()]
+            else:
+                yield name, action
+
+
+def test_every_command_that_takes_a_library_takes_the_default_one() -> None:
+    from transcript_store.cli import _COMMANDS
+
+    taking = [
+        (command, action.nargs)
+        for name in _COMMANDS
+        for command, action in positionals([name])
+        if "LIBRARY" in str(action.metavar).split("|")
+    ]
+    assert {"backup", "restore", "ship", "list", "usage", "prune", "session relink"} <= {name for name, _ in taking}
+    assert [name for name, nargs in taking if nargs not in ("?", "*")] == []
+
+
+@pytest.mark.parametrize("option", ["--json", "--no-key"])
+def test_a_backup_means_the_library_of_chat_if_none_is_named(
+    cli: Cli, chats: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """Of two words around an option, the first is still the library that is copied, or the backup that is restored."""
+    default = tmp_path / "named"
+    monkeypatch.setenv("TRANSCRIPT_STORE_LIBRARY", str(default))
+    assert cli("backup", "copy").code == 1  # there is no library yet
+    assert cli("restore", "chats", option).code == 0
+    code, _, err = cli("backup", "copy")
+    assert (code, f"from {default} to the folder copy" in err) == (0, True)
+    ids = {summary.id for summary in ConversationLibrary("chats").list()}
+    assert {summary.id for summary in ConversationLibrary(default).list()} == ids
+    assert {summary.id for summary in ConversationLibrary("copy").list()} == ids
+    assert cli("backup", "copy", option, "second").code == cli("restore", "second", option, "third").code == 0
+    assert {summary.id for summary in ConversationLibrary("third").list()} == ids
+    assert cli("ship", "copy").err.endswith("`backup` copies to a folder or a file\n")
+    assert "unrecognized arguments: more" in cli("backup", "copy", "second", "more").err
 
 
 def test_verify_means_the_library_of_chat_if_none_is_named(

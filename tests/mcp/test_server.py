@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 from tests.cli.helpers import COMMAND
 from tests.search.libraries import begun
 from transcript_store import ConversationLibrary
+from transcript_store.cli import INTERRUPTED, OUTPUT_CLOSED
 
 pytestmark = pytest.mark.skipif(not find_spec("mcp"), reason="needs the extra `mcp`")
 
@@ -135,3 +138,86 @@ def test_hostile_arguments_are_refused_and_the_server_continues(chats: Conversat
         assert answer["quoted"]["parts"][0]["text"] == f"plug {seq - 1}"
 
     anyio.run(ask)
+
+
+# ---- how it ends ----
+
+
+def line(method: str, id: int | None = None, **params: Any) -> bytes:
+    return (
+        json.dumps({"jsonrpc": "2.0", "method": method, "params": params} | ({} if id is None else {"id": id})).encode()
+        + b"\n"
+    )
+
+
+def call(id: int) -> bytes:
+    return line("tools/call", id, name="search_conversations", arguments={"query": "socket"})
+
+
+HELLO = line(
+    "initialize", 0, protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "test", "version": "1"}
+) + line("notifications/initialized")
+BATCH = b"[" + call(1).strip() + b"," + call(2).strip() + b"]\n"
+
+
+@pytest.fixture
+def server(chats: ConversationLibrary) -> Iterator[subprocess.Popen[bytes]]:
+    begun(chats, "Why does the socket time out?")
+    with subprocess.Popen(
+        [*COMMAND, "mcp", chats.directory],
+        env={**os.environ, "XDG_CACHE_HOME": f"{chats.directory}-cache"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("last", "answered"),
+    [pytest.param(call(9).rstrip(), [9], id="a whole line"), pytest.param(call(9)[:-9], [-32700], id="part of a line")],
+)
+def test_what_was_asked_before_the_input_ends_is_answered(
+    server: subprocess.Popen[bytes], last: bytes, answered: list[int]
+) -> None:
+    """Also what is not a request: a line that is not JSON, and a batch. A call that the client cancelled needs no answer."""
+    cancelled = call(5) + line("notifications/cancelled", requestId=5)
+    calls = b"".join(map(call, (3, 4, 6, 7, 8)))
+    said, complaints = server.communicate(HELLO + b"\xff\n\r\n" + BATCH + cancelled + calls + last)
+    answers = [json.loads(each) for each in said.splitlines()]
+    ids = [each["id"] if each["id"] is not None else each["error"]["code"] for each in answers if each["id"] != 5]
+    assert (server.returncode, complaints) == (0, b"")
+    assert sorted(ids) == sorted([0, -32700, -32600, 3, 4, 6, 7, 8, *answered])
+    assert all("socket" in str(each["result"]) for each in answers if each["id"])
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "output closed"])
+def test_it_ends_at_once_while_its_input_is_open(server: subprocess.Popen[bytes], how: str) -> None:
+    assert server.stdin
+    assert server.stdout
+    assert server.stderr
+    server.stdin.write(HELLO)
+    server.stdin.flush()
+    assert json.loads(server.stdout.readline())["id"] == 0
+    if how == "output closed":
+        server.stdout.close()
+        server.stdin.write(call(1))
+        server.stdin.flush()
+        expected = OUTPUT_CLOSED
+    else:
+        server.send_signal(getattr(signal, how))
+        expected = -signal.SIGTERM if how == "SIGTERM" else INTERRUPTED
+    assert (server.wait(), server.stderr.read()) == (expected, b"")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_an_output_that_fails_is_one_sentence(chats: ConversationLibrary, tmp_path: Path) -> None:
+    begun(chats, "Why does the socket time out?")
+    (tmp_path / "asked").write_bytes(HELLO)
+    with (tmp_path / "asked").open("rb") as asked, open("/dev/full", "wb") as full:
+        command = [*COMMAND, "mcp", chats.directory]
+        done = subprocess.run(command, stdin=asked, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr.count(b"\n"), b"No space left" in done.stderr) == (1, 1, True)

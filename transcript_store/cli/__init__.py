@@ -173,6 +173,10 @@ class _Parser(argparse.ArgumentParser):
                 known.id = conversation_name(unknown.pop(0))
             except argparse.ArgumentTypeError as error:
                 self.error(f"argument ID: {error}")
+        elif unknown and not unknown[0].startswith("-") and (names := getattr(known, "two_words", None)):  # A --json B
+            before = [word for name in names if (word := getattr(known, name)) is not None]
+            if len(before) == 1 and unknown[0]:
+                known.__dict__.update(zip(names, (*before, unknown.pop(0)), strict=True))
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return known, unknown
@@ -308,6 +312,8 @@ def _as_options(words: Sequence[str]) -> Sequence[str]:
     match words:
         case ["help", *command]:
             return [*command, "--help"]
+        case []:  # as gh and cargo answer
+            return ["--help"]
         case ["version"]:
             return ["--version"]
     return words

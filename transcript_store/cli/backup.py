@@ -20,10 +20,12 @@ from transcript_store.cli._shared.keys import CommandKeys, add_keys, command_key
 from transcript_store.cli._shared.names import (
     backend_at,
     conversation_at,
+    default_library,
     is_backend_address,
     library_at,
     printable_name,
     taken_apart,
+    the_library,
     with_id,
 )
 from transcript_store.cli._shared.terminal import Misuse, Working, complain, many, one_line, say, say_json
@@ -170,7 +172,7 @@ BACKUP_EPILOG = """\
 exit code: 0 if the backup has everything, 1 if a conversation is missing
 
 examples:
-  transcript-store backup chats /mnt/chats                 a folder; later only new records
+  transcript-store backup /mnt/chats                       the library of `chat`; later only new records
   transcript-store backup chats c.backup --key-file k.key  one sealed file
   transcript-store backup chats s3://bucket/copies
   transcript-store backup chats - | ssh host transcript-store restore - chats
@@ -180,8 +182,10 @@ examples:
 
 def configure_backup(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("library", metavar="LIBRARY", type=path, help="a directory, a conversation, or an address")
+    what = "a directory, a conversation, or an address (default: the library of `chat`)"
+    parser.add_argument("library", metavar="LIBRARY", nargs="?", type=path, help=what)
     parser.add_argument("target", metavar="TARGET", type=path, help="a folder, a file, an address, or -")
+    parser.set_defaults(two_words=("library", "target"))
     parser.add_argument(
         "--filter", "--query", metavar="QUERY", help="only conversations that match a query (see search)"
     )
@@ -197,6 +201,8 @@ def configure_backup(parser: ArgumentParser) -> None:
 
 def run_backup(arguments: Namespace) -> int:
     """Copy new records."""
+    if arguments.library is None:
+        arguments.library = the_library(None, on_backends=True)
     status = StatusFile(
         arguments.status_file,
         "backup",
@@ -308,7 +314,9 @@ examples:
 def configure_restore(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("source", metavar="SOURCE", type=path, help="a folder, a file, an address, or -")
-    parser.add_argument("library", metavar="LIBRARY", type=path, help="the directory; it is created if it is missing")
+    what = "the directory; it is created if it is missing (default: that of `chat`)"
+    parser.add_argument("library", metavar="LIBRARY", nargs="?", type=path, help=what)
+    parser.set_defaults(two_words=("source", "library"))
     parser.add_argument(
         "--only", metavar="ID", action="append", default=[], help="only this conversation (more than once: these)"
     )
@@ -335,6 +343,8 @@ def run_restore(arguments: Namespace) -> int:
     """Restore them."""
     from transcript_store.backends import BackupFile, NotShipped, restore_library
 
+    if arguments.library is None:
+        arguments.library = default_library()  # the line that names source and library follows
     if is_backend_address(arguments.library):
         raise Misuse(f"{printable_name(arguments.library)}: restore into a folder, and `ship` that")
     library = absolute_path(arguments.library)

@@ -13,7 +13,14 @@ from transcript_store import ConversationLibrary, ConversationNotFoundError
 from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.hints import error_sentence
 from transcript_store.cli._shared.keys import add_keys, command_keys
-from transcript_store.cli._shared.names import is_backend_address, libraries, library_at, printable_name, snapshots_at
+from transcript_store.cli._shared.names import (
+    is_backend_address,
+    libraries,
+    library_at,
+    printable_name,
+    snapshots_at,
+    the_library,
+)
 from transcript_store.cli._shared.redaction import add_redact_pattern
 from transcript_store.cli._shared.terminal import (
     Misuse,
@@ -220,10 +227,12 @@ def run(arguments: Namespace) -> int:
 
 
 def _directories(arguments: Namespace) -> list[str]:
+    if arguments.forget and not arguments.libraries:
+        return [the_library(None, on_backends=True)]  # it removes something: say where
     try:
         return libraries(arguments.libraries, on_backends=True)
     except ConversationNotFoundError:
-        if arguments.libraries or arguments.forget:
+        if arguments.libraries:
             raise
         return []  # no library yet: other programs may still have sessions
 

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 from transcript_store.cli._shared.arguments import add_json, path, seconds
 from transcript_store.cli._shared.health import StatusFile, add_status_file, stopped_by_sigterm
 from transcript_store.cli._shared.hints import error_sentence
-from transcript_store.cli._shared.names import backend_at, existing, is_backend_address, printable_name, taken_apart
+from transcript_store.cli._shared.names import (
+    backend_at,
+    existing,
+    is_backend_address,
+    printable_name,
+    taken_apart,
+    the_library,
+)
 from transcript_store.cli._shared.terminal import Misuse, Working, complain, many, one_line, say, say_json, size
 from transcript_store.file_names import TRANSCRIPT, absolute_path
 
@@ -43,9 +50,10 @@ examples:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    what = "a conversation (its folder, DIR/ID, DIR/last) or a library"
-    parser.add_argument("source", metavar="FROM", type=path, help=what)
+    what = "a conversation (its folder, DIR/ID, DIR/last) or a library (default: that of `chat`)"
+    parser.add_argument("source", metavar="LIBRARY", nargs="?", type=path, help=what)
     parser.add_argument("to", metavar="TO", type=path, help="the address of a backend")
+    parser.set_defaults(two_words=("source", "to"))
     parser.add_argument("--dry-run", action="store_true", help="report what is still to send, and stop")
     parser.add_argument("--take-over", action="store_true", help="claim the copy even if it has another writer")
     parser.add_argument("--with-key", action="store_true", help="send key.json of sealed conversations too")
@@ -63,6 +71,8 @@ def run(arguments: Namespace) -> int:
     to = (
         arguments.to if is_backend_address(arguments.to) else absolute_path(arguments.to)
     )  # this refuses an incomplete address
+    if arguments.source is None:
+        arguments.source = the_library(None, on_backends=True)
     if is_backend_address(arguments.source):
         raise Misuse(
             f"`ship` sends to a backend; `transcript-store restore {printable_name(arguments.source)} {printable_name(to)}` restores"

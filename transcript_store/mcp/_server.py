@@ -12,6 +12,7 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from transcript_store.errors import TranscriptStoreError
+from transcript_store.mcp._stdio import StdioServer
 from transcript_store.mcp._tools import (
     LONGEST_QUERY,
     MOST_FOUND,
@@ -83,7 +84,7 @@ def server_of(past: LibraryTools) -> MCPServer[Any]:
         """Read one complete message of a past conversation."""
         return past.read_record(id, seq, cursor=cursor)
 
-    server: MCPServer[Any] = MCPServer("transcript-store", instructions=_INSTRUCTIONS, log_level="ERROR")
+    server = StdioServer("transcript-store", instructions=_INSTRUCTIONS, log_level="ERROR")
     reads = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
     for tool in (list_conversations, search_conversations, read_conversation, read_record):
         server.add_tool(_with_errors(tool), annotations=reads)

@@ -187,6 +187,8 @@ def test_the_secret_is_taken_out(shape: Any) -> None:
         'gh secret set KEY --body "$(cat key2.txt)"; echo $TOKEN1 | gh secret set X; echo "$TOKEN" | docker login --password-stdin',
         'variable "db_password" { type = string } variable "db_password" { default = null } variable "db_password" { default = "" }',
         'variable "ssh_key" { default = "~/.ssh/id_ed25519.pub" } variable "token" { default = "changeme" }',
+        "export const TOKEN_KEY = 'access_token$v1'; export const storageKey=\"app@v2\"; set primary key = 'Tbl#Foo1'; let key='a#1'",
+        "apiKey: import.meta.env.VITE_API_KEY1! api_key=Rails.application.credentials.api_key1! sed -e 's/key=Foo1&Bar/x/' file",
         "echo -----END PRIVATE KEY----- and a hash 0123456789abcdef0123456789abcdef01234567 -----END RSA PRIVATE KEY-----",
         "session=0123456789abcdef0123456789abcdef sess-0123456789abcdef0123456789abcdef",
     ],

@@ -63,10 +63,10 @@ _API_KEYS = (
 _VARIABLES = "assword ASSWORD assphrase ASSPHRASE _PASS _pass secret Secret SECRET token Token TOKEN key Key KEY"
 """How the name of a secret variable ends. Only a command that sets variables makes these tell enough."""
 _OF_A_COMMAND = (
-    r"(?:\b(?:export|set|declare|typeset|env|secrets\s{1,4}set|config:(?:set|add))\s|\$\{?(?i:env):"
+    r"(?:\b(?:export|set|declare|typeset|env|secrets\s{1,4}set|config:(?:set|add))\s(?!\s{0,4}(?:const|let|var)\s)"
     r"|\s-e\s?|--(?:env|env-add|build-arg|from-literal|update-env-vars|set-env-vars)[=\s])[^\r\n|<>()]{0,200}$"
 )
-"""``export``, ``set`` of cmd, PowerShell, ``heroku config:set``, ``fly secrets set``, ``docker run -e``, ``kubectl --from-literal``."""
+"""``export``, ``set`` of cmd, ``heroku config:set``, ``fly secrets set``, ``docker run -e``, ``kubectl --from-literal``."""
 _OF_A_CONNECTION = (
     r"(?i:\b(?:host|server|data source|dsn|driver|uid|user id|user|username|dbname|database|initial catalog)\s?=|jdbc:)"
 )
@@ -210,16 +210,17 @@ NOTATIONS: tuple[Kind, ...] = (
     secret_kind(
         "variable",
         _VARIABLES,
-        rf"\}}?\s?=\s?{QUOTE}{{0,4}}" + _VALUE_OF_A_NAME,
+        rf"={QUOTE}{{0,4}}" + _VALUE_OF_A_NAME,
         near=_OF_A_COMMAND,
         anywhere=True,
         is_strong=True,
     ),
-    secret_kind(  # fish, csh, cmd
+    secret_kind(  # fish, csh, cmd, PowerShell
         "variable",
         _VARIABLES,
-        rf"{QUOTE}{{0,4}}[\s,]\s{{0,4}}{QUOTE}{{0,4}}" + _VALUE_OF_A_NAME,
-        near=r"\b(?:set(?:\s{1,4}-[-a-zA-Z]{1,16}){1,4}\s{1,4}|(?:setenv|setx)\s{1,4}|SetEnvironmentVariable\()[\"']?\w{0,64}$",
+        rf"(?:\}}?\s?=|{QUOTE}{{0,4}}[\s,])\s{{0,4}}{QUOTE}{{0,4}}" + _VALUE_OF_A_NAME,
+        near=r"(?:\bset(?:\s{1,4}-[-a-zA-Z]{1,16}){1,4}\s{1,4}|\b(?:setenv|setx)\s{1,4}|SetEnvironmentVariable\(|\$\{?(?i:env):)"
+        r"[\"']?\w{0,64}$",
         anywhere=True,
         is_strong=True,
     ),
@@ -433,7 +434,9 @@ def _changes(text: str) -> int:
 
 _TELLING = frozenset("!#$%&*@^")
 """Characters of passwords that hardly stand within a name or a word."""
-_NO_PASSWORD = re.compile(r"[/.~$]|\d+\*|[^@]*@[\w-]+(?:\.[\w-]+)+$|.*(?:://|@sha|\$\w*\{|%[sd]\b|/[^/]*/|[!=]=|&&)")
+_NO_PASSWORD = re.compile(
+    r"[/.~$]|[A-Za-z_]\w*(?:\??\.\w+)+!$|\d+\*|[^@]*@[\w-]+(?:\.[\w-]+)+$|.*(?:://|@sha|\$\w*\{|%[sd]\b|/[^/]*/|[!=]=|&&)"
+)
 """A path, a variable, an address, a part of a program."""
 _PATH = re.compile(r"[.~]{0,2}/[a-z]{2,}/")
 _WORD_OF_A_NAME = re.compile("[a-z]{5}")

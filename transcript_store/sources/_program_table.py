@@ -229,8 +229,8 @@ PROGRAMS: tuple[KnownProgram, ...] = (
         loses="thinking, which has no signature there; files, whose bytes are not in the export",
         fixtures=_tests("formats/test_exports")),
     KnownProgram("chatgpt", "ChatGPT",
-        reads="the ZIP of an export, or its `conversations.json`: the path to the current node, pictures, calls",
-        loses="hidden nodes and thoughts; files that are not in the export, or are too large",
+        reads="the ZIP of an export, or its `conversations.json`: the path to the current node, thoughts, pictures, calls",
+        loses="hidden nodes; files that are not in the export, or are too large",
         fixtures=_tests("formats/test_exports")),
 )
 # fmt: on

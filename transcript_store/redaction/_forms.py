@@ -42,9 +42,10 @@ _VALUE = r"(?P<secret>[A-Za-z0-9_~+/=-]{16,512})(?!\.?[A-Za-z0-9_~+/=(\[-])"
 """Not a name of a program: ``base64.b64encode(key)``."""
 _WORD_OF_A_SHELL = r"[\"']?(?P<secret>[^\s\"'$<>{}()`\\;&|]{6,128})"
 _PAIR = r"(?P<name>[^\s=;,\"']{1,64})=(?P<secret>[A-Za-z0-9%+/=_.~:-]{16,4096})"
+_OF_A_VALUE = r"-!#-%*+/-9=@-Z^-_a-z~"
 _VALUE_OF_A_NAME = (
-    r"(?P<secret>(?:[!#-%*+/-9=@-Z^-_a-z~-]|&(?!\w{1,64}[=;]|#)|[.:?](?=[!#-%*+/-9=@-Z^-_a-z~-])){8,1024}+)"
-    r"(?![!#-%*+/-9=@-Z^-_a-z~(\[{-])"
+    rf"(?=[{_OF_A_VALUE}.:?&]{{8}})(?P<secret>[{_OF_A_VALUE}]{{1,512}}+"
+    rf"(?:(?:[.:?]{{1,4}}|&(?!\w{{1,64}}[=;]|#))[{_OF_A_VALUE}]{{1,512}}+){{0,16}})(?![.:?]{{0,4}}[{_OF_A_VALUE}(\[{{])"
 )
 """ASCII without quotes, brackets, commas, semicolons and pipes. ``&`` before a name, as in a URL, ends it; so does the end of a
 sentence. It is not the name of a function that is called.
@@ -60,10 +61,10 @@ _API_KEYS = (
     " access_token accessToken ACCESS_TOKEN refresh_token refreshToken REFRESH_TOKEN auth_token AUTH_TOKEN api_token apiToken"
     " API_TOKEN NPM_TOKEN webhook_secret WEBHOOK_SECRET app_secret APP_SECRET SECRET_TOKEN secret_token"
 )
-_VARIABLES = "assword ASSWORD assphrase ASSPHRASE _PASS _pass secret Secret SECRET token Token TOKEN key Key KEY"
+_VARIABLES = "assword ASSWORD assphrase ASSPHRASE _PASS _pass -pass secret Secret SECRET token Token TOKEN key Key KEY"
 """How the name of a secret variable ends. Only a command that sets variables makes these tell enough."""
 _OF_A_COMMAND = (
-    r"(?:\b(?:export|set|declare|typeset|env|secrets\s{1,4}set|config:(?:set|add))\s(?!\s{0,4}(?:const|let|var)\s)"
+    r"(?:\b(?:export|readonly|set|SET|declare|typeset|env|ENV|ARG|secrets\s{1,4}set|config:(?:set|add))\s(?!\s{0,4}(?:const|let|var)\s)"
     r"|\s-e\s?|--(?:env|env-add|build-arg|from-literal|update-env-vars|set-env-vars)[=\s])[^\r\n|<>()]{0,200}$"
 )
 """``export``, ``set`` of cmd, ``heroku config:set``, ``fly secrets set``, ``docker run -e``, ``kubectl --from-literal``."""
@@ -220,7 +221,7 @@ NOTATIONS: tuple[Kind, ...] = (
         _VARIABLES,
         rf"(?:\}}?\s?=|{QUOTE}{{0,4}}[\s,])\s{{0,4}}{QUOTE}{{0,4}}" + _VALUE_OF_A_NAME,
         near=r"(?:\bset(?:\s{1,4}-[-a-zA-Z]{1,16}){1,4}\s{1,4}|\b(?:setenv|setx)\s{1,4}|SetEnvironmentVariable\(|\$\{?(?i:env):)"
-        r"[\"']?\w{0,64}$",
+        r"[\"'\\]{0,4}\w{0,64}$",
         anywhere=True,
         is_strong=True,
     ),
@@ -235,14 +236,15 @@ NOTATIONS: tuple[Kind, ...] = (
     secret_kind(  # what is set is a secret, whatever its name is
         "variable",
         "gh+secret+set+ vercel+env+add+ wrangler+secret+put+",
-        rf"[^\r\n|;]{{0,200}}?(?:(?:--body|--value|-b|<<<)[=\s]\s{{0,4}}|-b(?=[\"'])){QUOTE}{{0,4}}" + _VALUE_OF_A_NAME,
+        rf"[^\r\n|;]{{0,200}}?(?:(?:--body|--value|-b)[=\s]\s{{0,4}}|<<<\s{{0,4}}|-b(?=[\"'])){QUOTE}{{0,4}}"
+        + _VALUE_OF_A_NAME,
         anywhere=True,
         is_random=True,
     ),
     secret_kind(
         "variable",
         "echo+ printf+",
-        rf"(?:-[neE]{{1,3}}\s{{1,4}})?(?:{QUOTE}{{1,4}}%s{QUOTE}{{1,4}}\s{{1,4}})?{QUOTE}{{0,4}}"
+        rf"(?:-[neE]{{1,3}}\s{{1,4}})?(?:{QUOTE}{{0,4}}%s{QUOTE}{{0,4}}\s{{1,4}})?{QUOTE}{{0,4}}"
         + _VALUE_OF_A_NAME
         + rf"{QUOTE}{{0,4}}\s{{0,4}}\|\s{{0,4}}(?:[^\r\n|;]{{1,64}}?\s)?"
         r"(?:gh\s+secret\s+set|vercel\s+env\s+add|wrangler\s+secret\s+put|[^\r\n|;]{1,128}?--password-stdin)\b",
@@ -463,6 +465,8 @@ def _is_strong(text: str) -> bool:
     if not inner[-2:-1].isdigit():  # "String!" is a type, "2024!" ends a password
         inner = inner.rstrip("".join(_TELLING)) + inner[-1:] * (inner[-1:] == "!" and inner.islower())
     telling = _TELLING.intersection(inner)
+    if len(text) < 8:
+        return False
     if any(map(str.isdigit, text)):
         if telling - {"@"} or (telling and has_small and has_capital):
             return True

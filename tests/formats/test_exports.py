@@ -263,6 +263,42 @@ def test_what_was_uploaded_to_chatgpt_and_said_aloud_is_named():
     assert {loss.kind: loss.count for loss in plan.losses} == {"files": 2, "media": 2}
 
 
+def thoughts(name: str, parent: str, *said: tuple[str, str], **more: Any) -> dict[str, Any]:
+    thought = node(name, parent, "assistant", "", "thoughts", **more)
+    thought["message"]["content"] = {
+        "content_type": "thoughts",
+        "thoughts": [{"summary": about, "content": text, "chunks": [], "finished": True} for about, text in said],
+    }
+    return thought
+
+
+def test_what_chatgpt_thought_belongs_to_the_reply_that_follows():
+    """To a call as well. Hidden thoughts, and those that no reply follows, stay events; no line is lost."""
+    nodes = [
+        node("u", None, "user", "What is it?"),
+        thoughts("t1", "u", ("Looking", "I run it."), ("", "It is short.")),
+        thoughts("h", "t1", ("Hidden", "x"), is_visually_hidden_from_conversation=True),
+        node("call", "h", "assistant", "print(1)", "code", to="python"),
+        thoughts("t2", "call", ("Reading", "")),
+        node("out", "t2", "tool", "1", "execution_output", author="python"),
+        thoughts("t3", "out", ("Answering", "It is one.")),
+        node("recap", "t3", "assistant", "Thought for 3 s", "reasoning_recap"),
+        node("a", "recap", "assistant", "It is 1."),
+        thoughts("t4", "a", ("Stopped", "No reply.")),
+        node("v", "t4", "user", "Thanks"),
+        node("b", "v", "assistant", "You are welcome."),
+    ]
+    (plan,) = plans_of(ChatGpt(), tree(*nodes))
+    assert [(message["role"], message.get("reasoning_content")) for message in messages(plan)] == [
+        ("user", None),
+        ("assistant", "Looking\nI run it.\nIt is short."),
+        ("tool", None),
+        ("assistant", "Reading\nAnswering\nIt is one."),
+        ("user", None),
+        ("assistant", None),
+    ]
+
+
 def test_a_tool_of_chatgpt_that_says_more_than_one_thing_gives_one_result():
     """A search says each file by itself: only the first was a result, and the others, it said, nobody had called."""
     asks = [

@@ -63,6 +63,82 @@ SHAPES: list[Any] = [
 ]
 
 
+NAMED = [  # what a telling name, or a command, is given
+    "password: {}",
+    "The password: {}.",
+    "db_password = '{}'",
+    '{{"password": "{}"}}',
+    "login?password={}&user=bob",
+    "set -gx API_KEY {}",
+    "set -x DB_PASSWORD '{}'",
+    "set --export --global APP_TOKEN {}",
+    'setenv APP_SECRET "{}"',
+    '$env:APP_TOKEN = "{}"',
+    "${{env:DB_PASSWORD}}='{}'",
+    "[Environment]::SetEnvironmentVariable('APP_TOKEN', '{}', 'User')",
+    "set APP_TOKEN={}\r\nsetx A b",
+    'setx DB_PASSWORD "{}" /M',
+    "export -x APP_SECRET={}",
+    "declare -x APP_TOKEN='{}'",
+    "gh secret set NAME --body {}",
+    "gh secret set NAME --repo me/x -b'{}'",
+    "echo {} | gh secret set NAME",
+    "printf '%s' '{}' | vercel env add NAME production",
+    "echo '{}' | docker login -u me --password-stdin",
+    "vercel env add NAME production --value {} --yes",
+    "wrangler secret put NAME <<< '{}'",
+    "heroku config:set MODE=live APP_SECRET={} -a app",
+    "fly secrets set APP_TOKEN={}",
+    "docker run -e MODE=live -e APP_TOKEN={} image",
+    "docker build --build-arg=APP_TOKEN='{}' .",
+    "kubectl create secret generic db --from-literal=user=me --from-literal=token={}",
+    'variable "db_password" {{ default = "{}" }}',
+    'variable "app_token" {{\n  type        = string\n  description = "The token"\n  default     = "{}"\n}}',
+]
+VALUES = [
+    VALUE,
+    "Tr0ub.dor&three",
+    "correct#Horse!Battery",
+    "hunter2hunter!",
+    "KxPqWvLmZtRbNsQd",
+    "Corr3ct$Horse",
+    "Summer2024!",
+]
+LINES = ["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"[n:] + "Ab3dEf6hIj9k"[:n] for n in range(5)]
+
+
+@for_each("shape", NAMED)
+@for_each("value", VALUES)
+def test_a_value_of_a_telling_name_or_of_a_command_is_taken_out(shape: str, value: str) -> None:
+    """As a command, as a file, and in JSON. Nothing beside the value changes."""
+    redact, text = SecretRedactor(), shape.format(value)
+    for message in ({"text": text}, {"arguments": json.dumps({"command": text})}):
+        found = redact.redact(message)
+        (kind,) = found.counts
+        assert json.dumps(found.value) == json.dumps(message).replace(value, f"[redacted:{kind}]")
+        assert redact.redact(found.value).value is found.value
+
+
+@for_each("front", ["", "  {n}\u2192", "{n}:", "> ", "-"])
+@for_each("cut", ["", "QUJD9w==", "kqhkiG9w0BAQEFAASC"])
+def test_a_key_of_which_the_beginning_is_missing_is_taken_out(front: str, cut: str) -> None:
+    """``tail`` shows it so; the first line may be a piece of one, and a certificate may precede."""
+    ends = "-----END RSA PRIVATE KEY-----"
+    text = "\n".join(front.format(n=n) + line for n, line in enumerate([*LINES, "QUJD", ends]))
+    redact = SecretRedactor()
+    for before in (
+        "",
+        f"{cut}\n" if cut and not front else "",
+        f"-----END CERTIFICATE-----\n{LINES[0]}\n" if cut else "",
+    ):
+        for whole in (f"{before}{text}\nafter", json.dumps(f"{before}{text}\nafter")):
+            found = redact.redact(whole)
+            assert found.counts == {"private-key": 1}
+            assert not [line for line in (*LINES, "QUJD", ends, cut) if line and line in found.value]
+            assert "after" in found.value
+            assert redact.redact(found.value).value is found.value
+
+
 @for_each("shape", SHAPES)
 def test_the_secret_is_taken_out(shape: Any) -> None:
     """As it stands, as a message that has it, and as JSON within a text; a second time finds nothing."""
@@ -96,6 +172,24 @@ def test_the_secret_is_taken_out(shape: Any) -> None:
         "CREATE USER me WITH PASSWORD '$1'; user=me password=password dbname=x; jdbc:oracle:thin:@//db:1521/x",
         'sshpass -p "$PASS" ssh h; redis-cli -a $REDIS_PASSWORD; openssl enc -pass env:PASS',
         "access_token=550e8400-e29b-41d4-a716-446655440000 secret_key: database-credentials-production-2",
+        "password: see the wiki; Password: Required! password: String! password: PasswordInput! password: User?.Password",
+        "password: process.env.DB_PASSWORD! password: config.dbPassword password: getDBPasswordFromEnv = getS3SecretFromVault",
+        "\"password=\"+user.Password+\"&x=\", '#loginPassword', password: '#login .Password', password=@PasswordParam",
+        "Password: *cfg.Password, Password: &cfg.Password1, password: User#getPassword, password: data.password!==form.password2",
+        "password: Bob.Smith2@Example.com password: https://wiki.example/Page1?x=1#Top password: /etc/Secrets/db1#x",
+        '"bcrypt-password": "^5.3.0-beta1", "check-password": "npm:pass@1.2.3", password: 8-16 characters, password: 12345678',
+        "secret_key: arn:aws:secretsmanager:us-east-1:123456789012:secret:MyApp/Prod-AbCdEf",
+        "export PUBLIC_KEY=$PUBLIC_KEY SSH_KEY=/home/Me/Keys12/id_Rsa34 CACHE_KEY=linux-node18-0123456789abcdef",
+        "set -x the token and then Foo12Bar; set -euo pipefail; set -gx fish_key_bindings fish_vi_key_bindings",
+        "setenv TOKEN $TOKEN; setx API_KEY %API_KEY%; $env:API_KEY = $env:OTHER_KEY; export KEY=${KEY} KEY='your-key-here'",
+        "docker run -e API_KEY -e DB_PASSWORD=$DB_PASSWORD -e KEY=${KEY} x; kubectl --from-file=ssh-key=./id_rsa",
+        "gh secret set KEY < key.txt; gh secret set KEY --body \"$KEY\"; gh secret set KEY --body '${{ secrets.KEY_2 }}'",
+        'gh secret set KEY --body "$(cat key2.txt)"; echo $TOKEN1 | gh secret set X; echo "$TOKEN" | docker login --password-stdin',
+        'variable "db_password" { type = string } variable "db_password" { default = null } variable "db_password" { default = "" }',
+        'variable "ssh_key" { default = "~/.ssh/id_ed25519.pub" } variable "token" { default = "changeme" }',
+        "export const TOKEN_KEY = 'access_token$v1'; export const storageKey=\"app@v2\"; set primary key = 'Tbl#Foo1'; let key='a#1'",
+        "apiKey: import.meta.env.VITE_API_KEY1! api_key=Rails.application.credentials.api_key1! sed -e 's/key=Foo1&Bar/x/' file",
+        "echo -----END PRIVATE KEY----- and a hash 0123456789abcdef0123456789abcdef01234567 -----END RSA PRIVATE KEY-----",
         "session=0123456789abcdef0123456789abcdef sess-0123456789abcdef0123456789abcdef",
     ],
 )

@@ -276,8 +276,8 @@ def part_of(value: object, *names: str) -> object:
 #
 # A node is ``{"id", "parent", "children", "message"}``; a message has ``author.role``, ``content.content_type``, ``recipient`` and
 # ``metadata``. A message to another recipient than ``all`` is a call, and its tool's next message is the result. Nodes without a
-# message, hidden ones, and the model's thoughts are events. Messages are built: the site's requests are not in the export. Pictures, sounds
-# and documents beside the conversations are parts of the messages.
+# message and hidden ones are events. So are the model's thoughts: the reply that follows has them as ``reasoning_content``. Messages are
+# built: the site's requests are not in the export. Pictures, sounds and documents beside the conversations are parts of the messages.
 
 _CHATGPT_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
@@ -288,7 +288,7 @@ class ChatGpt(Export):
     """Reads the conversations of a ChatGPT export."""
 
     name = "chatgpt"
-    revision = 2
+    revision = 3
     provider = "openai"
     member = "mapping"
 
@@ -341,11 +341,16 @@ class _Talk:
         """Those without a result: recipient and id."""
         self._result: tuple[object, Json] | None = None
         """The last tool and its message, until another speaker follows."""
+        self._thoughts: list[str] = []
+        """Those whose reply has not followed."""
 
     def messages(self, node: ExportNode) -> list[Draft]:
         value = obj(node.value.get("message"))
         metadata, content = obj(value.get("metadata")), obj(value.get("content"))
-        if metadata.get("is_visually_hidden_from_conversation") is True or content.get("content_type") in _NOT_SAID:
+        if metadata.get("is_visually_hidden_from_conversation") is True:
+            return []
+        if content.get("content_type") in _NOT_SAID:
+            self._thoughts += _thoughts(content)
             return []
         said, attached = _said(content, metadata, self._losses, self._files)
         role, recipient = part_of(value, "author", "role"), first_text(value.get("recipient")) or "all"
@@ -359,17 +364,24 @@ class _Talk:
             message = self._answer(part_of(value, "author", "name"), said)
             return behind if message is None else [Draft(message, {}, at), *behind]
         self._result = None
+        thoughts, self._thoughts = self._thoughts, []
         if role == "user" and shown:
             typed = said if any(each.type == "text/plain" for each in attached) else None
             return [Draft({"role": role, "content": [{"type": "text", "text": said}, *shown]}, marked(typed), at)]
         stopped = first_text(part_of(metadata, "finish_details", "type"))
         about = present(model=first_text(metadata.get("model_slug")), stop_reason=stopped)
         extra = about if role == "assistant" else {}
+        reasoning = present(reasoning_content="\n".join(thoughts)) if role == "assistant" else {}
         if role == "assistant" and recipient != "all":
             self._calls.append((recipient, _known_as(node.id)))
-            called: Json = {"role": "assistant", "content": None, "tool_calls": [_call(node.id, recipient, said)]}
+            called: Json = {
+                "role": "assistant",
+                "content": None,
+                **reasoning,
+                "tool_calls": [_call(node.id, recipient, said)],
+            }
             return [Draft(called, extra, at), *behind]
-        return [Draft({"role": role, "content": said}, extra, at), *behind]
+        return [Draft({"role": role, "content": said, **reasoning}, extra, at), *behind]
 
     def _answer(self, tool: object, said: str) -> Json | None:
         """A tool's message; None if it continues the one before (a search reports each file by itself), or answers no call."""
@@ -384,6 +396,12 @@ class _Talk:
         self._calls.remove(asked)
         self._result = (tool, {"role": "tool", "tool_call_id": asked[1], "content": said})
         return self._result[1]
+
+
+def _thoughts(content: Json) -> Iterator[str]:
+    """Each thought: what it is about, and what was thought."""
+    for thought in objects(content.get("thoughts")):
+        yield from (said for member in ("summary", "content") if (said := first_text(thought.get(member))))
 
 
 def _call(node: str, recipient: str, said: str) -> Json:

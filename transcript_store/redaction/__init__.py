@@ -84,7 +84,7 @@ def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
     return chain.from_iterable(value.items()) if isinstance(value, dict) else value
 
 
-KNOWN = 6
+KNOWN = 7
 """The version of the forms that are known. It grows when a form is added or changed."""
 
 _DONE = re.compile(DONE)

@@ -42,19 +42,32 @@ _VALUE = r"(?P<secret>[A-Za-z0-9_~+/=-]{16,512})(?!\.?[A-Za-z0-9_~+/=(\[-])"
 """Not a name of a program: ``base64.b64encode(key)``."""
 _WORD_OF_A_SHELL = r"[\"']?(?P<secret>[^\s\"'$<>{}()`\\;&|]{6,128})"
 _PAIR = r"(?P<name>[^\s=;,\"']{1,64})=(?P<secret>[A-Za-z0-9%+/=_.~:-]{16,4096})"
-_MIXED = (
-    r"(?P<secret>(?=[^\s\"'<>&;]{0,64}[a-z])(?=[^\s\"'<>&;]{0,64}[A-Z])(?=[^\s\"'<>&;\d]{0,64}\d[^\s\"'<>&;\d]{0,64}\d)"
-    r"[A-Za-z0-9_~+/=!@#%^*-]{12,512}(?:\.(?=[^.\s\d]{0,64}\d[^.\s\d]{0,64}\d)[A-Za-z0-9_-]{12,256}){0,2})"
-    r"(?!\.?[A-Za-z0-9_~+/=(\[-])"
+_OF_A_VALUE = r"-!#-%*+/-9=@-Z^-_a-z~"
+_VALUE_OF_A_NAME = (
+    rf"(?=[{_OF_A_VALUE}.:?&]{{8}})(?P<secret>[{_OF_A_VALUE}]{{1,512}}+"
+    rf"(?:(?:[.:?]{{1,4}}|&(?!\w{{1,64}}[=;]|#))[{_OF_A_VALUE}]{{1,512}}+){{0,16}})(?![.:?]{{0,4}}[{_OF_A_VALUE}(\[{{])"
 )
-"""Small letters, capitals and two digits: no hash in hex, no id, and hardly a name of a program. A part behind a dot, as keys of Zhipu and
-Bailian have it, is as long and has two digits itself.
+"""ASCII without quotes, brackets, commas, semicolons and pipes. ``&`` before a name, as in a URL, ends it; so does the end of a
+sentence. It is not the name of a function that is called.
 """
 _BEHIND_A_NAME = (
     rf"(?:{SET}|\s{{0,2}}[:=]\s?(?:&quot;|&#3[49];)|(?:&quot;|&#3[49];)\s{{0,2}}[:=]\s?(?:&quot;|&#3[49];)"
     r"|:\s?[|>][+-]?(?:\s|\\n){1,16}|(?:[\"']|&quot;)\s{1,4}value=(?:[\"']|&quot;)|>)"
 )
 """``SET``, the same with quotes as HTML has them, a block of YAML, an attribute or an element of XML."""
+_PASSWORDS = "assword ASSWORD asswd ASSWD assphrase ASSPHRASE DB_PASS _ssh_pass _become_pass"
+_API_KEYS = (
+    "api_key api-key apikey apiKey ApiKey API_KEY client_secret clientSecret CLIENT_SECRET secret_key secretKey SECRET_KEY SecretKey"
+    " access_token accessToken ACCESS_TOKEN refresh_token refreshToken REFRESH_TOKEN auth_token AUTH_TOKEN api_token apiToken"
+    " API_TOKEN NPM_TOKEN webhook_secret WEBHOOK_SECRET app_secret APP_SECRET SECRET_TOKEN secret_token"
+)
+_VARIABLES = "assword ASSWORD assphrase ASSPHRASE _PASS _pass -pass secret Secret SECRET token Token TOKEN key Key KEY"
+"""How the name of a secret variable ends. Only a command that sets variables makes these tell enough."""
+_OF_A_COMMAND = (
+    r"(?:\b(?:export|readonly|set|SET|declare|typeset|env|ENV|ARG|secrets\s{1,4}set|config:(?:set|add))\s(?!\s{0,4}(?:const|let|var)\s)"
+    r"|\s-e\s?|--(?:env|env-add|build-arg|from-literal|update-env-vars|set-env-vars)[=\s])[^\r\n|<>()]{0,200}$"
+)
+"""``export``, ``set`` of cmd, ``heroku config:set``, ``fly secrets set``, ``docker run -e``, ``kubectl --from-literal``."""
 _OF_A_CONNECTION = (
     r"(?i:\b(?:host|server|data source|dsn|driver|uid|user id|user|username|dbname|database|initial catalog)\s?=|jdbc:)"
 )
@@ -182,19 +195,59 @@ NOTATIONS: tuple[Kind, ...] = (
     ),
     secret_kind(
         "password",
-        "assword ASSWORD asswd ASSWD assphrase ASSPHRASE DB_PASS _ssh_pass _become_pass",
-        _BEHIND_A_NAME + _MIXED,
+        _PASSWORDS,
+        _BEHIND_A_NAME + _VALUE_OF_A_NAME,
+        anywhere=True,
+        is_strong=True,
+    ),
+    secret_kind(
+        "api-key",
+        _API_KEYS,
+        _BEHIND_A_NAME + _VALUE_OF_A_NAME,
+        near=r"(?<!AWS_)(?<!aws_)(?<!aws)$",
+        anywhere=True,
+        is_strong=True,
+    ),
+    secret_kind(
+        "variable",
+        _VARIABLES,
+        rf"={QUOTE}{{0,4}}" + _VALUE_OF_A_NAME,
+        near=_OF_A_COMMAND,
+        anywhere=True,
+        is_strong=True,
+    ),
+    secret_kind(  # fish, csh, cmd, PowerShell
+        "variable",
+        _VARIABLES,
+        rf"(?:\}}?\s?=|{QUOTE}{{0,4}}[\s,])\s{{0,4}}{QUOTE}{{0,4}}" + _VALUE_OF_A_NAME,
+        near=r"(?:\bset(?:\s{1,4}-[-a-zA-Z]{1,16}){1,4}\s{1,4}|\b(?:setenv|setx)\s{1,4}|SetEnvironmentVariable\(|\$\{?(?i:env):)"
+        r"[\"'\\]{0,4}\w{0,64}$",
+        anywhere=True,
+        is_strong=True,
+    ),
+    secret_kind(  # Terraform
+        "variable",
+        _VARIABLES,
+        rf"{QUOTE}{{1,4}}\s{{0,4}}\{{[^{{}}]{{0,256}}?\bdefault\s{{0,32}}=\s{{0,4}}{QUOTE}{{1,4}}" + _VALUE_OF_A_NAME,
+        near=rf"\bvariable\s{{1,4}}{QUOTE}{{1,4}}[\w-]{{0,64}}$",
+        anywhere=True,
+        is_strong=True,
+    ),
+    secret_kind(  # what is set is a secret, whatever its name is
+        "variable",
+        "gh+secret+set+ vercel+env+add+ wrangler+secret+put+",
+        rf"[^\r\n|;]{{0,200}}?(?:(?:--body|--value|-b)[=\s]\s{{0,4}}|<<<\s{{0,4}}|-b(?=[\"'])){QUOTE}{{0,4}}"
+        + _VALUE_OF_A_NAME,
         anywhere=True,
         is_random=True,
     ),
     secret_kind(
-        "api-key",
-        "api_key api-key apikey apiKey ApiKey API_KEY client_secret clientSecret CLIENT_SECRET secret_key secretKey SECRET_KEY SecretKey"
-        " access_token accessToken ACCESS_TOKEN refresh_token refreshToken REFRESH_TOKEN auth_token AUTH_TOKEN api_token apiToken"
-        " API_TOKEN NPM_TOKEN webhook_secret WEBHOOK_SECRET app_secret APP_SECRET SECRET_TOKEN secret_token",
-        _BEHIND_A_NAME + _MIXED,
-        near=r"(?<!AWS_)(?<!aws_)(?<!aws)$",
-        anywhere=True,
+        "variable",
+        "echo+ printf+",
+        rf"(?:-[neE]{{1,3}}\s{{1,4}})?(?:{QUOTE}{{0,4}}%s{QUOTE}{{0,4}}\s{{1,4}})?{QUOTE}{{0,4}}"
+        + _VALUE_OF_A_NAME
+        + rf"{QUOTE}{{0,4}}\s{{0,4}}\|\s{{0,4}}(?:[^\r\n|;]{{1,64}}?\s)?"
+        r"(?:gh\s+secret\s+set|vercel\s+env\s+add|wrangler\s+secret\s+put|[^\r\n|;]{1,128}?--password-stdin)\b",
         is_random=True,
     ),
     secret_kind("registry-auth", "auth", SET + r"(?P<secret>[A-Za-z0-9+/]{16,}={0,2})", anywhere=True, is_basic=True),
@@ -347,7 +400,13 @@ def _begins_a_word(text: str, at: int, kind: Kind) -> bool:
 def _is_secret(secret: str, kind: Kind) -> bool:
     if kind.is_basic:
         return _is_basic(secret)
-    return not _PLACEHOLDER.fullmatch(secret) and not (kind.is_random and not _is_chosen_by_chance(secret))
+    if _PLACEHOLDER.fullmatch(secret):
+        return False
+    return (
+        not (kind.is_random or kind.is_strong)
+        or _is_strong(secret)
+        or (kind.is_random and _is_chosen_by_chance(secret))
+    )
 
 
 def _is_basic(text: str) -> bool:
@@ -367,8 +426,59 @@ def _is_chosen_by_chance(text: str) -> bool:
         return False
     if any(map(str.isdigit, text)):
         return True
-    changes = sum(one.isupper() != other.isupper() for one, other in pairwise(text))
-    return changes > 0.25 * (len(text) - 1)
+    return _changes(text) > 0.25 * (len(text) - 1)
+
+
+def _changes(text: str) -> int:
+    """How often a capital and another character follow each other."""
+    return sum(one.isupper() != other.isupper() for one, other in pairwise(text))
+
+
+_TELLING = frozenset("!#$%&*@^")
+"""Characters of passwords that hardly stand within a name or a word."""
+_NO_PASSWORD = re.compile(
+    r"[/.~$]|[A-Za-z_]\w*(?:\??\.\w+)+!$|\d+\*|[^@]*@[\w-]+(?:\.[\w-]+)+$|.*(?:://|@sha|\$\w*\{|%[sd]\b|/[^/]*/|[!=]=|&&)"
+)
+"""A path, a variable, an address, a part of a program."""
+_PATH = re.compile(r"[.~]{0,2}/[a-z]{2,}/")
+_WORD_OF_A_NAME = re.compile("[a-z]{5}")
+_DOTS = re.compile(r"[.:?$&]")
+
+
+def _is_strong(text: str) -> bool:
+    """True if what a telling name is given is a password or a key, and neither a word nor a name of a program. Any of
+
+    - 12 characters with small letters, capitals and two digits: no hash in hex, no id. A part behind a dot, as keys of Zhipu and Bailian
+      have it, is as long and has two digits itself;
+    - 8 characters with a digit and a telling character; without a digit 12 with two different ones, and both kinds of letters;
+    - 12 letters whose capitals are at random, with at most a digit.
+    """
+    has_small, has_capital = any(map(str.islower, text)), any(map(str.isupper, text))
+    first, *others = _DOTS.split(text)
+    if _PATH.match(text):
+        return False
+    if has_small and has_capital and len(first) >= 12 and all(map(_has_two_digits, (text, *others))):
+        return _is_chosen_by_chance(text)
+    if _NO_PASSWORD.match(text):
+        return False
+    inner = text.lstrip("".join(_TELLING))
+    if not inner[-2:-1].isdigit():  # "String!" is a type, "2024!" ends a password
+        inner = inner.rstrip("".join(_TELLING)) + inner[-1:] * (inner[-1:] == "!" and inner.islower())
+    telling = _TELLING.intersection(inner)
+    if len(text) < 8:
+        return False
+    if any(map(str.isdigit, text)):
+        if telling - {"@"} or (telling and has_small and has_capital):
+            return True
+    elif len(text) >= 12 and len(telling) > 1:
+        return has_small and has_capital
+    if len(text) < 12 or not text.isalnum() or _WORD_OF_A_NAME.search(text):
+        return False
+    return _changes(text) > 0.4 * (len(text) - 1)
+
+
+def _has_two_digits(text: str) -> bool:
+    return len(text) >= 12 and sum(map(str.isdigit, text)) > 1
 
 
 # ---- base64 ----
@@ -432,22 +542,26 @@ _SOME_OF_IT = _base64_of(24)
 """A line between BEGIN and END. A terminal may have wrapped it, but not more narrowly than BEGIN, which is in one line."""
 _PIECE = re.compile(r"[A-Za-z0-9+/=]++(?![^\r\n\\\"'])")
 """The last line, or a piece of one, and nothing else in it."""
+_FIRST_PIECE = re.compile(r"[\"']?((?=[A-Za-z=]*[0-9+/])[A-Za-z0-9+/=]{1,76}(?:\r?\n|(?:\\r)?\\n))")
+"""The rest of the line in which a text was cut, and nothing else before the lines of a key."""
 _NUMBER = re.compile(r"[ \d]+")
 _NEAR = 240
 """Characters between two lines of a key: what stands in front of a line, a note of what was left out, the headers of an encrypted key."""
 
 
 def private_keys(text: str) -> Iterator[tuple[int, int, str]]:
-    """From each BEGIN to its END. Without one, as a command that cuts its output leaves it: all that can belong to the key."""
+    """From each BEGIN to its END. Without one of them, as a command that cuts its output leaves it: all that can belong to the key."""
     begun: re.Match[str] | None = None
     for literal in _MARK.finditer(text):
         if begun is not None and literal[1] == "END":
             if _SOME_OF_IT.search(text, begun.end(), literal.start()):  # else the text only mentions the form
                 yield begun.start(), literal.end(), "private-key"
             begun = None
+        elif literal[1] == "END":
+            yield from _end_of_a_key(text, literal)
         # A second BEGIN without an END between them: the first key was cut off, and what is there of it is a secret
         # too.
-        elif literal[1] == "BEGIN":
+        else:
             if begun is not None:
                 yield from _cut_key(text, begun)
             begun = literal
@@ -465,6 +579,20 @@ def _cut_key(text: str, begun: re.Match[str]) -> Iterator[tuple[int, int, str]]:
     if at > begun.end():  # else the text only mentions the form
         last = _PIECE.match(text, _behind(front, text, at), end)
         yield begun.start(), last.end() if last else at, "private-key"
+
+
+def _end_of_a_key(text: str, ended: re.Match[str]) -> Iterator[tuple[int, int, str]]:
+    """What can belong to the key that ends there, if it begins before the text."""
+    before = text.rfind("-----", 0, ended.start())  # of any kind: a certificate may precede
+    start = at = None
+    for line in _LINE.finditer(text, before + len("-----") if before >= 0 else 0, ended.start()):
+        if start is None or at is None or line.start() - at > _NEAR:
+            start = line.start()
+            start += text[max(0, start - 1) : start + 1] in _ESCAPES  # the letter of the escape
+        at = line.end()
+    if start is not None and at is not None and ended.start() - at <= _NEAR:
+        first = _FIRST_PIECE.fullmatch(text, 0, start)
+        yield first.start(1) if first else start, ended.end(), "private-key"
 
 
 def _behind(front: str, text: str, at: int) -> int:

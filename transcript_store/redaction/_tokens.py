@@ -25,6 +25,8 @@ class Kind(NamedTuple):
     """True if ``+``, ``/`` and ``-`` may not stand before it either: within other base64, or within a name, it is none."""
     is_random: bool = False
     """True if the secret must not look like a chosen name."""
+    is_strong: bool = False
+    """True if the secret must look like a password or a key, and unlike a word."""
     is_basic: bool = False
     """True if the secret must be ``user:password`` in base64."""
     before: str = ""

@@ -229,8 +229,8 @@ PROGRAMS: tuple[KnownProgram, ...] = (
         loses="thinking, which has no signature in the export; files, which the export does not contain",
         fixtures=_tests("formats/test_exports")),
     KnownProgram("chatgpt", "ChatGPT",
-        reads="the ZIP of an export, or its `conversations.json`: the path to the current node, pictures, calls",
-        loses="hidden nodes and thoughts; files that the export does not contain, and files that are too large",
+        reads="the ZIP of an export, or its `conversations.json`: the path to the current node, thoughts, pictures, calls",
+        loses="hidden nodes; files that the export does not contain, and files that are too large",
         fixtures=_tests("formats/test_exports")),
 )
 # fmt: on

@@ -201,6 +201,19 @@ def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, 
 
 
 @pytest.mark.long
+def test_a_folder_of_a_project_is_no_backup(cli: Cli, library: ConversationLibrary, tmp_path: Path) -> None:
+    """The incident: folders with ids were put among the files of a project."""
+    project = tmp_path / "garden"
+    project.mkdir()
+    (project / "notes.txt").write_text("pears: 5")
+    answer = cli("backup", library.directory, project)
+    assert (answer.code, "has other files, and no conversation" in answer.err) == (2, True), answer.err
+    assert [*files_in(project)] == ["notes.txt"]
+    (project / "notes.txt").unlink()
+    for _ in range(2):
+        assert cli("backup", library.directory, project).code == 0
+
+
 def test_through_a_pipe(library: ConversationLibrary, tmp_path: Path) -> None:
     """One process writes, another reads; a broken pipe is reported, and the next run completes the copy."""
     back = str(tmp_path / "back")

@@ -267,19 +267,15 @@ def _target(arguments: Namespace, keys: CommandKeys, stack: ExitStack) -> tuple[
         return backend_at(name, creates=True), one_line(printable_name(name))
     if not is_file(name):
         if not keys:
-            return _folder(absolute_path(name), arguments.library), f"the folder {one_line(name)}"
+            return _folder(absolute_path(name)), f"the folder {one_line(name)}"
         name = os.path.join(name, IN_A_FOLDER)
     return stack.enter_context(BackupFile(name, writes=True, **keys.options)), f"{sealed} {one_line(name)}"
 
 
-def _folder(path: str, library: str) -> str:
+def _folder(path: str) -> str:
     """A folder for a backup: a new or empty one, or one that has conversations already."""
     from transcript_store.library import list_conversations
 
-    if not is_backend_address(library):
-        real, inside = os.path.realpath(library), os.path.realpath(path)
-        if inside != real and os.path.commonpath([real, inside]) == real:
-            raise Misuse(f"{path} is in the library that it would be the backup of: name a folder elsewhere")
     if os.path.isdir(path):
         with os.scandir(path) as entries:
             has_files = any(not entry.name.startswith(".") for entry in entries)

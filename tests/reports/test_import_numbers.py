@@ -13,7 +13,9 @@ import pytest
 
 from tests.cli.conftest import a_cache_of_its_own, cli  # noqa: F401 (fixtures)
 from tests.cli.helpers import Cli, lines
-from transcript_store.importing import discover, overviews
+from transcript_store import ConversationLibrary
+from transcript_store.cli._shared.tally import ImportTally
+from transcript_store.importing import ImportReport, discover, overviews
 
 pytestmark = pytest.mark.usefixtures("a_cache_of_its_own")
 
@@ -66,3 +68,16 @@ def test_what_was_found_is_what_was_done(cli: Cli, tmp_path: Path, monkeypatch: 
             finished.append((match[1], sum(map(int, re.findall(r"(\d+) (?:created|without a message)", line)))))
     assert (code, found) == (0, [("pi", 2), ("omp", 2)])
     assert finished == found
+
+
+def test_a_session_inside_another_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Copilot writes a sub-agent's events into the file of the session that started it: one file, two conversations."""
+    tally = ImportTally({"a": "copilot", "b": "pi"}, is_json=False, is_dry_run=False, is_verbose=False)
+    for source, is_part in (("a", False), ("a", True), ("b", False)):
+        tally.add(ImportReport(action="created", source=source, is_part=is_part))
+    tally.say_all(ConversationLibrary(tmp_path), "")
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "copilot  2 created (1 of them inside another session's file)",
+        "pi       1 created",
+        "3 created (1 of them inside another session's file)",
+    ]

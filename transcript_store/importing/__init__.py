@@ -40,11 +40,11 @@ from transcript_store.sources import (
     UnusableFormatError,
     added_formats,
     added_names,
-    bytes_beside,
     discover,
     find_sources,
     open_parts,
 )
+from transcript_store.sources._folders import bytes_beside
 
 __all__ = [
     "QUIET_SECONDS",

@@ -14,7 +14,6 @@ from transcript_store.descriptors import DATABASE
 from transcript_store.formats import SessionFolder, SourceHead, head_of
 from transcript_store.sources import _files, _folders
 from transcript_store.sources._files import FileSource, Rows, Stamp, UnreadableSourceError, how_it_looks, open_source
-from transcript_store.sources._folders import bytes_beside
 from transcript_store.sources._program_table import PROGRAMS, KnownProgram, Retention, program_table
 from transcript_store.sources._programs import (
     SESSION_FOLDERS,
@@ -31,7 +30,7 @@ from transcript_store.sources._programs import (
 
 __all__ = [
     "PROGRAMS", "SESSION_FOLDERS", "FileSource", "FoundSource", "KnownProgram", "Retention", "Rows", "SessionFolder",
-    "Stamp", "UnreadableSourceError", "UnusableFormatError", "added_formats", "added_names", "bytes_beside", "discover",
+    "Stamp", "UnreadableSourceError", "UnusableFormatError", "added_formats", "added_names", "discover",
     "find_sources", "folder_of", "how_it_looks", "open_parts", "program_table", "session_at", "session_folders",
 ]  # fmt: skip
 

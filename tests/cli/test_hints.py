@@ -24,11 +24,13 @@ from transcript_store import (
     Finding,
     Hint,
     MissingExtraError,
+    MissingTokenError,
     StorageError,
     verify,
 )
 from transcript_store._log.damage import Kind
 from transcript_store.cli._shared.hints import error_sentence, in_the_shell
+from transcript_store.installation import install_command
 
 PATHS = ["read_only=True", "repair()", "through_seq", "call load() again", "{error}{directory}", "verify() says"]
 PYTHON = re.compile(r"\(\)|[a-z_]+=|ChatConfig|_[a-z]+_")
@@ -146,3 +148,15 @@ def test_a_torn_tail_of_the_live_transcript_only_mends_itself(tmp_path: Path) ->
             transcript.write(b"{")
         found = {finding.path: finding.hint for finding in verify(tmp_path / "c").findings}
         assert found[str(tmp_path / "c" / name)] is hint
+
+
+def test_no_hint_recommends_a_provider_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`chat` without the extra ``local`` recommended --provider local in the sentence that said it is missing."""
+    missing = error_sentence(MissingExtraError(provider="local", extra="local"), "chat")
+    assert "--provider local" not in missing
+    assert "ANTHROPIC_API_KEY" in missing
+    no_key = MissingTokenError(provider="claude", variables=("ANTHROPIC_API_KEY",))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
+    assert "or without a key: --provider local continues" in error_sentence(no_key, "chat")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    assert f"or without a key: {install_command('local')}; then --provider local" in error_sentence(no_key, "chat")

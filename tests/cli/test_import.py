@@ -50,7 +50,7 @@ def test_without_a_terminal_import_only_lists(cli: Cli, home: Path) -> None:
     code, out, err = cli("import", "--into", str(home / "chats"))
     assert (code, err) == (0, "")
     assert out.startswith("kimi                2 sessions")
-    assert "--all" in out
+    assert "--yes imports it" in out
     assert cli("import", "--json").code == 2
     assert not (home / "chats").exists()
 

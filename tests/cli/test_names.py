@@ -229,7 +229,10 @@ def test_a_beginning_that_is_too_short_is_told_as_that(cli: Cli, chats: Path, co
     name, *others = command
     code, out, err = cli(name, "chats/77a", *others)
     assert (code, out) == (1, "")
-    assert f"{chats}/77a: there is no conversation, and the start of an id has at least four characters; " in err
+    assert (
+        f"{chats}/77a: the start of an id has at least four characters, and there is no conversation of this name; "
+        in err
+    )
     conversation(chats / "77a")
     assert cli("show", "chats/77a").code == 0, "a folder of that name is meant, as ever"
 

@@ -265,3 +265,13 @@ def test_a_key_that_is_no_file_is_not_written_down(
     assert "abab" not in done.out + done.err
     assert "--key-file" in done.err
     assert cli("keep", "uninstall", "--dry-run").code == 0
+
+
+def test_in_the_foreground_it_says_that_it_stays(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ctrl_c(_keeper: Any, **_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("transcript_store.keeping.Keeper.run", ctrl_c)
+    code, out, _ = cli("keep", "--poll", "--into", str(tmp_path / "library"))
+    assert code == 0
+    assert out == "it follows the programs until Ctrl-C; `transcript-store keep install` makes it a service\n"

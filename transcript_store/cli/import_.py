@@ -203,7 +203,7 @@ def _is_recent(found: FoundSource, since: datetime | None) -> bool:
 def _chosen(arguments: Namespace, library: ConversationLibrary, found: list[FoundSource]) -> frozenset[str] | None:
     """The programs to import from; None for none."""
     if arguments.json and not (arguments.all or arguments.yes or arguments.dry_run):
-        raise Misuse("--json cannot ask: give --all for all programs of this machine, or name files and folders")
+        raise Misuse("--json cannot ask: add --yes for all programs of this machine, or name files and folders")
     programs = list(dict.fromkeys(str(one.program) for one in found))
     if not arguments.json:
         for one in overviews(found):
@@ -217,7 +217,7 @@ def _chosen(arguments: Namespace, library: ConversationLibrary, found: list[Foun
     if not programs:
         return None
     if not is_at_a_terminal():
-        say("nothing was imported; --all imports all of it")
+        say("nothing was imported; --yes imports it")
         return None
     say_on(f"Import them into {one_line(library.directory)}? [y, n, or names of programs] ")
     answer = sys.stdin.readline().replace(",", " ").split()

@@ -155,6 +155,8 @@ def _run(arguments: Namespace, name: str) -> int:
             watcher=best_watcher(polls=arguments.poll),
             jobs=min(4, os.cpu_count() or 1),
         )
+        if not (arguments.once or arguments.json or arguments.verbose):  # the service has --verbose
+            say("it follows the programs until Ctrl-C; `transcript-store keep install` makes it a service", now=True)
         before = signal.signal(signal.SIGTERM, _end)  # like Ctrl-C: systemd and launchd stop a service with it
         try:
             keeper.run(once=arguments.once)

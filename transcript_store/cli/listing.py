@@ -321,7 +321,9 @@ def _on_a_terminal(
 def _usage(row: ListedConversation) -> tuple[str, ...]:
     if row.usage is None:
         return ()
-    return f"{row.usage.total_tokens:,}", "?" if row.usage.cost_usd is None else f"${row.usage.cost_usd:,.2f}"
+    known = row.usage.known_cost_usd
+    unknown = f"≥ ${known:,.2f}" if known else "?"
+    return f"{row.usage.total_tokens:,}", unknown if row.usage.cost_usd is None else f"${known:,.2f}"
 
 
 def _more(summary: ConversationSummary) -> tuple[str, str, str]:

@@ -218,7 +218,7 @@ def run(arguments: Namespace) -> int:
             with working.paused():
                 report.say(one)
         if not arguments.no_programs:
-            for members in _in_programs(redactor):
+            for members in _in_programs(redactor, working):
                 with working.paused():
                     report.say_session(members)
     if not arguments.json:
@@ -251,12 +251,15 @@ def _in_snapshots(arguments: Namespace, redactor: SecretRedactor) -> Iterator[tu
             yield store, one
 
 
-def _in_programs(redactor: SecretRedactor) -> Iterator[dict[str, Any]]:
+def _in_programs(redactor: SecretRedactor, working: Working) -> Iterator[dict[str, Any]]:
     """The sessions of other programs that hold secrets: what an import would take out."""
     nowhere = ConversationLibrary(
         "/nonexistent/transcript-store"
     )  # a dry run asks it for conversations, and finds none
-    for report in import_conversations(discover(), nowhere, dry_run=True, redact=redactor):
+    found, done = discover(), set[str]()
+    for report in import_conversations(found, nowhere, dry_run=True, redact=redactor):
+        done.add(report.source)
+        working.what = f"looking for secrets in what other programs keep, {len(done):,}/{len(found):,}"
         if report.redacted and not report.is_part:
             yield {"source": report.source, "format": report.format, "title": report.title, "counts": report.redacted}
 

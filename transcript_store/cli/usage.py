@@ -60,6 +60,7 @@ _COUNTS = {
     "output_tokens": "OUTPUT",
     "total_tokens": "TOTAL",
 }
+_NO_MODEL = "(no model)"
 _SESSION_COLUMNS, _LEAST_KEY = 40, 8
 _MOST_OF_A_REASON = 3
 """Of more conversations that were not counted for one reason, only the first has a line."""
@@ -221,15 +222,15 @@ def _say(by: Sequence[Dimension], found: LibraryUsage, prices: PriceTable) -> No
     if total.cost_usd is not None:
         say(f"cost: the API's prices of {prices.date}")
         return
-    models = ", ".join(one_line(name) for name in sorted(total.unpriced))
-    say(f"no price of {prices.date} for {models}: sums that include them have no cost")
+    models = ", ".join(_NO_MODEL if name == "?" else one_line(name) for name in sorted(total.unpriced))
+    say(f"the table of prices (dated {prices.date}) has none for {models}: a sum with ≥ excludes them, ? is unknown")
     say(f"the cost of the others: {_dollars(total.known_cost_usd)}; --prices FILE takes a larger table (--show-prices)")
 
 
 def _cells(by: Sequence[Dimension], total: UsageTotal, found: LibraryUsage) -> tuple[str, ...]:
     keys = []
     for name, value in zip(by, total.key, strict=True):
-        shown = one_line(value or "?")
+        shown = one_line(value or (_NO_MODEL if name == "model" else "?"))
         if name == "session" and value is not None and sys.stdout.isatty() and (title := found.titles.get(value)):
             shown = f"{shown[:8]} {fitting(one_line(title), _SESSION_COLUMNS)}"
         elif name == "project" and sys.stdout.isatty():
@@ -240,7 +241,8 @@ def _cells(by: Sequence[Dimension], total: UsageTotal, found: LibraryUsage) -> t
 
 def _numbers(total: UsageTotal) -> tuple[str, ...]:
     counts = (f"{getattr(total, name):,}" for name in _COUNTS)
-    return (*counts, "?" if total.cost_usd is None else _dollars(total.cost_usd))
+    unknown = f"≥ {_dollars(total.known_cost_usd)}" if total.known_cost_usd else "?"
+    return (*counts, unknown if total.cost_usd is None else _dollars(total.cost_usd))
 
 
 def _dollars(cost: float) -> str:

@@ -44,6 +44,7 @@ from transcript_store.sources import (
     find_sources,
     open_parts,
 )
+from transcript_store.sources._folders import bytes_beside
 
 __all__ = [
     "QUIET_SECONDS",
@@ -62,7 +63,7 @@ __all__ = [
     "overviews",
 ]
 
-_DATABASES = (".db", ".sqlite", ".sqlite3")
+_DATABASES = (".db", ".sqlite", ".sqlite3", ".vscdb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def _overview(program: str, files: list[FoundSource]) -> ProgramOverview:
         for span in spans:
             times += span
     first, last = (datetime.fromtimestamp(at, UTC) for at in (min(times), max(times))) if times else (None, None)
-    return ProgramOverview(program, sessions, sum(one.size for one in files), first, last)
+    return ProgramOverview(program, sessions, sum(one.size + bytes_beside(one.path) for one in files), first, last)
 
 
 def _sessions_in(one: FoundSource) -> Iterator[tuple[float, float]]:

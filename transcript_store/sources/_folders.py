@@ -9,8 +9,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -99,6 +100,31 @@ def layout_of(path: str) -> FolderLayout | None:
         if layout.anchor == name and os.path.isdir(os.path.join(folder, layout.beside[0])):
             return layout
     return None
+
+
+def bytes_beside(path: str) -> int:
+    """The bytes of the other files of a session: those that lie beside the anchor of its folder, or in other folders."""
+    folder, name = os.path.split(path)
+    if (layout := layout_of(path)) is not None:
+        return sum(_bytes_below(os.path.join(folder, one)) for one in layout.beside)
+    if not is_stored_apart(path):
+        return 0
+    storage = os.path.dirname(os.path.dirname(folder))
+    messages = f"{storage}/message/{name.removesuffix('.json')}"
+    with suppress(OSError):
+        parts = [f"{storage}/part/{one.removesuffix('.json')}" for one in os.listdir(messages)]
+        return _bytes_below(messages) + sum(map(_bytes_below, parts))
+    return 0
+
+
+def _bytes_below(path: str) -> int:
+    """Of a file, or of all files below a folder; 0 of what cannot be read. No link is followed."""
+    files = [os.path.join(above, name) for above, _, names in os.walk(path) for name in names] or [path]
+    statuses = []
+    for file in files:
+        with suppress(OSError):
+            statuses.append(os.lstat(file))
+    return sum(status.st_size for status in statuses if stat.S_ISREG(status.st_mode))
 
 
 def without_parts(paths: Iterable[str]) -> set[str]:

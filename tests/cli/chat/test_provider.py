@@ -219,14 +219,20 @@ def test_the_next_key_counts(
 
 
 def test_a_server_that_nothing_installed_can_speak_to(without: Callable[..., None]) -> None:
-    """It is passed over as a key is; and if the local model cannot be served either, the error says what to install for it."""
+    """It is passed over as a key is; and if the local model cannot be served either, the error says what to install for the server."""
     without("openai")
     running = [running_server.Server("Ollama", 11434, ("qwen3:14b",))]
-    with pytest.raises(MissingExtraError, match=re.escape(install_command("local"))):
+    with pytest.raises(MissingExtraError, match=re.escape(install_command("openai"))):
         chosen(servers=lambda: running)
     choice = chosen(servers=lambda: running, is_installed=lambda name: name == "local")
     assert choice.passed_over == ("Ollama runs here, but its client is not installed: " + install_command("openai"),)
     assert (choice.is_local, choice.why) == (True, "no other provider is installed")
+
+
+def test_a_key_names_the_sdk_to_install_if_nothing_is_installed() -> None:
+    """A user who set a key wants that provider: the error does not ask for the local model."""
+    with pytest.raises(MissingExtraError, match=re.escape(install_command("claude"))):
+        chosen(environment={"ANTHROPIC_API_KEY": "sk"}, is_installed=lambda _name: False)
 
 
 @pytest.mark.parametrize(

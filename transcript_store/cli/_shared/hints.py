@@ -6,6 +6,7 @@ error's sentence is not translated.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import sys
@@ -17,6 +18,7 @@ from transcript_store.cli._shared.keys import VARIABLE
 from transcript_store.errors import TranscriptStoreError
 from transcript_store.file_names import KEY, LOCK, METADATA, TRANSCRIPT, generation_of, is_id
 from transcript_store.hints import Hint
+from transcript_store.installation import install_command
 
 if TYPE_CHECKING:
     from transcript_store import Finding
@@ -150,8 +152,11 @@ _IN_THE_SHELL = {
 """The hints in words of the shell. Those that are missing here name no call: the library's words are used."""
 
 _WITHOUT_A_KEY = (
-    "or without a key: --provider local continues a conversation in OpenAI's form, `transcript-store chat --new --provider local` "
-    "starts a new one"
+    "or without a key: {install}--provider local continues a conversation in OpenAI's form, `transcript-store chat --new --provider "
+    "local` starts a new one"
+)
+_INSTEAD_OF_LOCAL = (
+    "or set a provider's key, such as ANTHROPIC_API_KEY or OPENAI_API_KEY; or start a model server, such as Ollama"
 )
 
 # A command with an option for a hint, or another name for it, has its own words.
@@ -195,12 +200,17 @@ def in_the_shell(hint: Hint, path: str, *, command: str = "", error: TranscriptS
     if hint is Hint.CHOOSE_A_FOLDER:
         return instead_of_a_conversation(directory)
     words = _IN_A_COMMAND.get(command, {}).get(hint) or _IN_THE_SHELL.get(hint, hint.value)
+    install = ""
+    if getattr(error, "provider", None) == "local":
+        words = words.replace(_WITHOUT_A_KEY, _INSTEAD_OF_LOCAL)
+    elif _WITHOUT_A_KEY in words and importlib.util.find_spec("xllamacpp") is None:
+        install = f"{install_command('local')}; then "
     if hint is Hint.GIVE_THE_KEY and (number := generation_of(os.path.basename(path))) is not None:
         words += (
             "; if the conversation was unsealed since, `transcript-store seal {directory}` makes it readable again, and "
             f"`transcript-store generations {{directory}} --delete {number}` deletes this generation"
         )
-    return words.format(directory=shlex.quote(directory), error=error)
+    return words.format(directory=shlex.quote(directory), error=error, install=install)
 
 
 def as_members(finding: Finding, directory: str) -> dict[str, Any]:

@@ -415,7 +415,7 @@ def existing(name: str, in_library: str | None = None) -> str:
             reason += " (give the id that a program gave a session in full)"
         raise ConversationNotFoundError(path=printable_name(library), reason=f"{reason}{here}")
     elif _TOO_SHORT.fullmatch(os.path.basename(path)):
-        reason = "there is no conversation, and the start of an id has at least four characters"
+        reason = "the start of an id has at least four characters, and there is no conversation of this name"
         raise ConversationNotFoundError(path=path, reason=reason)
     elif in_library is not None:
         reason = "there is no conversation (two words mean a library, and a conversation in it)"

@@ -73,6 +73,8 @@ class ImportTally:
         self._such_as: dict[str, str] = {}
         self._redacted: Counter[str] = Counter()
         self._empty = 0
+        self._parts: Counter[str] = Counter()
+        """For each program, how many sessions are inside the file of another one, such as a sub-agent's."""
         self._last: str | None = None
 
     @property
@@ -90,6 +92,8 @@ class ImportTally:
         return ", ".join(f"{count:,} {self._word(action)}" for action, count in actions.items() if count)
 
     def _word(self, action: str) -> str:
+        if action == "empty":
+            return "without a message"
         return _IN_A_DRY_RUN.get(action, action) if self._is_dry_run else action
 
     def add(self, report: ImportReport) -> None:
@@ -101,11 +105,14 @@ class ImportTally:
             if report.reason is not None:
                 self._why[report.reason] += 1
                 self._such_as.setdefault(report.reason, report.source)
-        elif report.action == "empty":
-            self._empty += 1
         else:
-            self._actions[report.action] += 1
-            self._of_program[self._programs.get(report.source) or report.format or "other files"][report.action] += 1
+            program = self._programs.get(report.source) or report.format or "other files"
+            self._of_program[program][report.action] += 1
+            self._parts[program] += report.is_part
+            if report.action == "empty":
+                self._empty += 1
+            else:
+                self._actions[report.action] += 1
         # The lines of a part were counted with the whole; those of refused and diverged sessions are not stored.
         if not report.is_part and report.action not in _NOT_STORED:
             self._lines.update(asdict(report.lines))
@@ -149,12 +156,12 @@ class ImportTally:
 
     def say_all(self, library: ConversationLibrary, what: str) -> None:
         """Print the totals: a line for each program, sessions by action, and what became of the lines. ``what`` is a prefix."""
-        if len(self._of_program) > 1:
+        if len(self._of_program) > 1 and self._actions:
             width = max(map(len, self._of_program))
             for program, actions in self._of_program.items():
-                say(f"{one_line(program):<{width}}  {self._counted(actions)}")
+                say(f"{one_line(program):<{width}}  {self._counted(actions)}{_inside(self._parts[program])}")
         if self._actions or not (self._skipped or self._empty):
-            say(f"{what}{'dry run: ' if self._is_dry_run else ''}{self.done}")
+            say(f"{what}{'dry run: ' if self._is_dry_run else ''}{self.done}{_inside(self._parts.total())}")
         if self._actions["deleted"]:
             say("deleted: their conversations were deleted here; --again imports them again")
         if self._empty:
@@ -191,6 +198,10 @@ class ImportTally:
             say("what a model is sent differs from the source:")
             for loss in count_lines(self._losses):
                 say(f"    {one_line(loss)}")
+
+
+def _inside(count: int) -> str:
+    return f" ({count:,} of them inside another session's file)" if count else ""
 
 
 def _say_session(what: str, report: ImportReport) -> None:

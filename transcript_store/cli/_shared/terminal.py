@@ -422,14 +422,16 @@ def _escape_json(match: re.Match[str]) -> str:
 #
 # Progress on standard error, for work longer than a second: a line that counts the seconds, or a bar.
 #
-# On a terminal the line is rewritten, and removed when the work is done. Elsewhere it is printed once.
+# On a terminal the line is rewritten, and removed when the work is done. Elsewhere a line is printed every ten seconds.
 
 PATIENCE_SECONDS = 1.0
+SECONDS_BETWEEN_LINES = 10
+"""Without a terminal."""
 _BAR_CHARACTERS = 30
 
 
 class Working:
-    """Shows the work in progress, from one second after construction until ``done()``.
+    """Shows the work in progress, from one second after construction until ``done()``: in the status line, or every ten seconds.
 
     As a context it calls ``done()`` at its end. ``what`` may be changed in between.
     """
@@ -470,6 +472,8 @@ class Working:
                     status(f"{self.what} … {seconds} s")
                 elif seconds == 1:
                     complain(f"{self.what} …")
+                elif seconds % SECONDS_BETWEEN_LINES == 0:
+                    complain(f"{self.what} … {seconds} s")
         if seconds and has_status():
             status("")
 

@@ -315,12 +315,14 @@ def _named(
     if base_url is not None:
         return _Named(name=COMPATIBLE, why="--base-url is given")
     passed_over: list[str] = []
+    skipped: list[str] = []
     for name in _WITH_KEYS:
         variable = next((each for each in PROVIDERS[name].token_variables if environment.get(each)), None)
         if variable is None:
             continue
         if is_installed(name):
             return _Named(name=name, why=f"{variable} is set", passed_over=tuple(passed_over))
+        skipped.append(name)
         passed_over.append(
             f"{variable} is set, but the SDK of {name} is not installed: {install_command(PROVIDERS[name].extra)}"
         )
@@ -328,7 +330,10 @@ def _named(
         if is_installed(COMPATIBLE):
             return _Named(name=COMPATIBLE, why="", passed_over=tuple(passed_over), servers=running)
         extra = PROVIDERS[COMPATIBLE].extra
+        skipped.append(COMPATIBLE)
         passed_over.append(f"{running[0].name} runs here, but its client is not installed: {install_command(extra)}")
+    if skipped and not is_installed(LOCAL):  # then the user needs the SDK of the provider whose key is set
+        return _Named(name=skipped[0], why="", passed_over=tuple(passed_over), servers=running)
     why = "no other provider is installed" if passed_over else "no provider's key is in the environment"
     return _Named(name=LOCAL, why=why, passed_over=tuple(passed_over))
 

@@ -206,12 +206,12 @@ def test_a_folder_of_a_project_is_no_backup(cli: Cli, library: ConversationLibra
     project = tmp_path / "garden"
     project.mkdir()
     (project / "notes.txt").write_text("pears: 5")
-    answer = cli("backup", library.directory, project)
+    answer = cli("backup", library.directory, str(project))
     assert (answer.code, "has other files, and no conversation" in answer.err) == (2, True), answer.err
     assert [*files_in(project)] == ["notes.txt"]
     (project / "notes.txt").unlink()
     for _ in range(2):
-        assert cli("backup", library.directory, project).code == 0
+        assert cli("backup", library.directory, str(project)).code == 0
 
 
 def test_through_a_pipe(library: ConversationLibrary, tmp_path: Path) -> None:

@@ -28,7 +28,12 @@ say 'second model'; $C --session-id tools --model fake/fake-small --message '#sh
 say 'a picture that a tool reads'; $C --session-id picture --message '#picture Look at the dot.' </dev/null 2>&1 | tail -5
 say 'ctrl-c amid an answer'; killed INT 5 openclaw agent --local --session-id stopped --message '#slow Tell a story.'
 say 'killed amid an answer'; killed KILL 5 openclaw agent --local --session-id killed --message '#slow Tell another story.'
-say 'resumed after a kill'; $C --session-id tools --message '#short After it?' </dev/null 2>&1 | tail -5
+say 'resumed after a kill'
+for _ in 1 2 3 4 5; do  # the killed one still owns the gateway's state for a while
+  $C --session-id tools --message '#short After it?' > "$W/resumed.log" 2>&1 </dev/null; tail -5 "$W/resumed.log"
+  grep -q 'gateway state ownership' "$W/resumed.log" || break
+  sleep 15
+done
 rm -f ~/.openclaw/agents/*/agent/*reindex* ~/.openclaw/agents/*/agent/*generation*
 keep ~/.openclaw/agents agents
 finish

@@ -54,9 +54,32 @@ def test_a_line_that_a_person_appended_is_refused_and_can_be_taken(chat: Path, l
 
 
 @pytest.mark.parametrize(
+    "lines",
+    [
+        b'{\n  "role": "user",\n  "content": "by jq"\n}\n',
+        b"\n" * 100 + b'{"a": 1} {"b": 2}\n',
+        b'{"digits": ' + b"1" * 5000 + b"}\n",
+    ],
+)
+def test_other_json_is_refused_and_stays(chat: Path, lines: bytes) -> None:
+    """P8, P13: as jq prints it, behind blank lines, with a number that Python does not read as an int."""
+    append(chat, lines)
+    before = (chat / "transcript.jsonl").read_bytes()
+    with pytest.raises(CorruptTranscriptError, match="another program or a person appended them") as caught:
+        ConversationStore(chat).load()
+    assert caught.value.kind == "foreign"
+    assert (chat / "transcript.jsonl").read_bytes() == before
+    (found,) = verify(chat).findings
+    assert (found.kind, found.length_bytes) == ("foreign", len(lines) - 1)
+
+
+@pytest.mark.parametrize(
     "tail",
     [
         b'{"role": "user", "content": "no end"}',
+        b" \n\n",
+        b'{"a": 1}\n[1]\n',
+        b'{"a": ' * 100_000 + b"\n",
         b'{"seq":3,"at":"2026-01-01T00:00:00.000000Z","message":{}}\n',
         b'{"seq":1,"message":{}}\n',
         b'{"seqxxxxxxt":"2026-01-01T00:00:00.000000Z","message":{},"hash":"9250c183307dd509d6263a98ecfa4cd2"}\n',

@@ -227,16 +227,15 @@ class _FolderCheck:
             gaps = []  # no bytes are bad: there are too few, or different ones
         offset = damage.place.offset_bytes
         first = gaps.pop(0) if gaps and gaps[0].start <= offset < gaps[0].end else None
-        length = first.end - offset if first else None
-        if damage.kind in ("torn-tail", "foreign") and gaps:
-            gaps, length = [], source.size - offset  # one finding, as for ``load()``: they are the rest of the file
+        if gaps and damage.kind in ("torn-tail", "foreign"):
+            first, gaps = gaps[-1], []  # one finding, as for ``load()``: it is the rest of the file
         self._find(
             path,
             damage.kind,
             damage.reason,
             line_number=damage.line_number,
             offset_bytes=offset,
-            length_bytes=length,
+            length_bytes=first.end - offset if first else None,
         )
         for gap in gaps:
             self._find(

@@ -57,7 +57,7 @@ def test_a_line_that_a_person_appended_is_refused_and_can_be_taken(chat: Path, l
     "lines",
     [
         b'{\n  "role": "user",\n  "content": "by jq"\n}\n',
-        b"\n" * 100 + b'{"a": 1} {"b": 2}\n',
+        b"\n" * 100 + b'{"a": 1} {"b": 2}\n{\n}\n',
         b'{"digits": ' + b"1" * 5000 + b"}\n",
     ],
 )
@@ -79,6 +79,7 @@ def test_other_json_is_refused_and_stays(chat: Path, lines: bytes) -> None:
         b'{"role": "user", "content": "no end"}',
         b" \n\n",
         b'{"a": 1}\n[1]\n',
+        b'{\n"a": NaN}\n',
         b'{"a": ' * 100_000 + b"\n",
         b'{"seq":3,"at":"2026-01-01T00:00:00.000000Z","message":{}}\n',
         b'{"seq":1,"message":{}}\n',

@@ -54,7 +54,8 @@ def test_a_table_for_people(cli: Cli, chats: Path) -> None:
     ]
     assert total.endswith("  ≥ $1.50")
     assert (
-        "the table of prices (dated 2026-01-01) has none for n\\x1b[2J: a sum with ≥ excludes them, ? is unknown" in out
+        "the table of prices (dated 2026-01-01) has none for n\\x1b[2J: ≥ marks a sum without their cost, ? an unknown cost"
+        in out
     )
     assert "the cost of the others: $1.50" in out
 

@@ -14,6 +14,8 @@ import base64
 import json
 from typing import Any
 
+import pytest
+
 from tests.kit.cases import for_each
 from transcript_store.redaction import SecretRedactor
 
@@ -195,3 +197,19 @@ def test_the_secret_is_taken_out(shape: Any) -> None:
 )
 def test_what_is_no_secret_stays(text: str) -> None:
     assert SecretRedactor().redact(text).counts == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("SECRET_KEY = 'django-insecure-4x!k^0#z$@w+q7r&m2t_xkp9lw4zsb8nvc(1)'", "SECRET_KEY = '[redacted:api-key]'"),
+        ('password: "0OtgRsGVQWzYr#Gc&#BN"', 'password: "[redacted:password]"'),
+        (r"{\"password\": \"Xk9#mQ2v;rest\", \"n\": \"a\"}", r"{\"password\": \"[redacted:password]\", \"n\": \"a\"}"),
+        ("password: Passw0rd!", "password: [redacted:password]"),
+        ('password: "Xk9#mQ2v; see" it', 'password: "[redacted:password]; see" it'),
+        ("apiKey: Utf8String!", "apiKey: Utf8String!"),
+    ],
+)
+def test_a_quoted_value_is_redacted_up_to_its_quote(text: str, left: str) -> None:
+    """The incident: the characters behind the first one that no pattern takes were left: a part of the secret."""
+    assert SecretRedactor().redact(text).value == left

@@ -22,7 +22,9 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, NoReturn
+
+import orjson
 
 from transcript_store._log.record import FORMAT, HASH_MEMBER, SUFFIX_BYTES, Position
 from transcript_store._log.resync import ByteRange, stretches
@@ -49,11 +51,10 @@ Kind = Literal[
 _SAMPLE_BYTES = 1 << 20
 _LINES_BYTES = 16 * 2**20
 """A person appends no more than that by hand."""
-_BLANK_BYTES = 64
-"""So far blank lines are skipped before the rest of the file is read at once."""
+_BEGINNING_BYTES = 64
+"""Enough to see that most tails are not JSON, without reading all of them."""
 _BLANK = b" \t\r\n"
 _SPACE = re.compile(r"[ \t\r\n]*")
-_ANY_OBJECT = json.JSONDecoder(parse_int=float)  # an int of 5,000 digits is JSON, too
 
 
 class Damage(NamedTuple):
@@ -189,25 +190,42 @@ def _is_foreign(read: Read, start: int, size: int) -> bool:
     No crash leaves that: a crash leaves part of what was written, an earlier line of ours, or a block that ends
     anywhere. Blank lines between them, and an object over several lines, are how a person or ``jq`` writes.
     """
-    if size - start > _LINES_BYTES or bytes(read(start, _BLANK_BYTES)).lstrip(_BLANK)[:1] not in (b"{", b""):
+    beginning = bytes(read(start, min(_BEGINNING_BYTES, size - start)))
+    if size - start > _LINES_BYTES or beginning.lstrip(_BLANK)[:1] not in (b"{", b""):
         return False
     rest = bytes(read(start, size - start))
-    # A stale sector can change the first member of a line of ours and leave JSON; the line still ends in a hash.
-    lines = rest.split(b"\n")
-    is_ours = [line.startswith((b'{"seq":', FORMAT)) or line[-SUFFIX_BYTES:].startswith(HASH_MEMBER) for line in lines]
-    if lines[-1] or any(is_ours):
+    if not rest.strip(_BLANK):
         return False
+    # A stale sector can change the first member of a line of ours and leave JSON; the line still ends in a hash.
+    *lines, end = rest.split(b"\n")
+    is_ours = [line.startswith((b'{"seq":', FORMAT)) or line[-SUFFIX_BYTES:].startswith(HASH_MEMBER) for line in lines]
+    if end or any(is_ours):
+        return False
+    filled = [line for line in lines if line.strip(_BLANK)]
     try:
-        text = rest.decode().strip(_BLANK.decode())
-        at = 0
-        while at < len(text):
-            found, at = _ANY_OBJECT.raw_decode(text, at)
+        return all(type(orjson.loads(line)) is dict for line in filled)
+    except orjson.JSONDecodeError:
+        return _are_objects(b"\n".join(filled))
+
+
+def _are_objects(data: bytes) -> bool:
+    """True if data are objects in JSON, one after the other, each of any number of lines."""
+    try:
+        text, at = data.decode(), 0
+        while (start := _SPACE.match(text, at).end()) < len(text):  # type: ignore[union-attr]  # it matches nothing, too
+            found, at = _JSON.raw_decode(text, start)
             if type(found) is not dict:
                 return False
-            at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
     except (ValueError, RecursionError):
         return False
-    return bool(text)
+    return True
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_JSON = json.JSONDecoder(parse_int=float, parse_constant=_refuse)  # an int of 5,000 digits is JSON, too
 
 
 def describe_at(read: Read, start: int, end: int) -> str:

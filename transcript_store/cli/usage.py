@@ -223,7 +223,9 @@ def _say(by: Sequence[Dimension], found: LibraryUsage, prices: PriceTable) -> No
         say(f"cost: the API's prices of {prices.date}")
         return
     models = ", ".join(_NO_MODEL if name == "?" else one_line(name) for name in sorted(total.unpriced))
-    say(f"the table of prices (dated {prices.date}) has none for {models}: a sum with ≥ excludes them, ? is unknown")
+    say(
+        f"the table of prices (dated {prices.date}) has none for {models}: ≥ marks a sum without their cost, ? an unknown cost"
+    )
     say(f"the cost of the others: {_dollars(total.known_cost_usd)}; --prices FILE takes a larger table (--show-prices)")
 
 

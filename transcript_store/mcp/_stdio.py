@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.server import MCPServer
 from mcp.server.stdio import stdio_server
@@ -35,9 +37,12 @@ class StdioServer(MCPServer[Any]):  # type: ignore[misc]  # the SDK is not follo
         if sys.stdin is None or sys.stdout is None:
             raise OSError(errno.EBADF, "standard input or output is closed")
         try:
-            stdin = cast("anyio.AsyncFile[str]", _InputLines(sys.stdin.fileno()))  # it is only iterated
-            async with stdio_server(stdin=stdin) as (asked, answers):
-                await self._answer(asked, answers)
+            with _diverted(sys.stdout.fileno()) as wire:
+                # The first is only iterated, the second only written to.
+                stdin = cast("anyio.AsyncFile[str]", _InputLines(sys.stdin.fileno()))
+                stdout = cast("anyio.AsyncFile[str]", _Output(wire))
+                async with stdio_server(stdin, stdout) as (asked, answers):
+                    await self._answer(asked, answers)
         except BaseExceptionGroup as group:
             failed: BaseException | None = group.subgroup(OSError)
             while isinstance(failed, BaseExceptionGroup):
@@ -57,11 +62,41 @@ class StdioServer(MCPServer[Any]):  # type: ignore[misc]  # the SDK is not follo
             await low_level.run(from_client, to_client, low_level.create_initialization_options())
 
 
+@contextmanager
+def _diverted(descriptor: int) -> Iterator[int]:
+    """A copy of standard output; what is printed meanwhile goes to standard error, and not between the answers."""
+    wire = os.dup(descriptor)
+    try:
+        with suppress(OSError):  # there is no standard error
+            os.dup2(2, descriptor)
+        yield wire
+    finally:
+        os.dup2(wire, descriptor)
+        os.close(wire)
+
+
+class _Output:
+    """Writes to a descriptor without a buffer, which would be written once more when the process ends."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    async def write(self, text: str) -> None:
+        await anyio.to_thread.run_sync(self._write_all, text.encode())
+
+    def _write_all(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+    async def flush(self) -> None:
+        """There is no buffer."""
+
+
 class _OpenRequests:
     """The requests without an answer yet."""
 
     def __init__(self) -> None:
-        self._ids: set[str] = set()
+        self._ids: set[str | int] = set()
         self._input_ended = False
         self._all_answered = anyio.Event()
 
@@ -79,7 +114,7 @@ class _OpenRequests:
                     continue
                 message = item.message
                 if isinstance(message, JSONRPCRequest) and message.method != _NEVER_ANSWERED:
-                    self._ids.add(str(message.id))
+                    self._ids.add(message.id)
                 elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
                     self._close((message.params or {}).get("requestId"))
                 await to_server.send(item)
@@ -97,7 +132,8 @@ class _OpenRequests:
             self._close(getattr(item.message, "id", None))
 
     def _close(self, request: object) -> None:
-        self._ids.discard(str(request))
+        if isinstance(request, str | int):
+            self._ids.discard(request)
         if self._input_ended and not self._ids:
             self._all_answered.set()
 

@@ -350,6 +350,8 @@ def secrets_named(name: str, text: str) -> Iterator[tuple[int, int, str]]:
                     yield start - len(before), end - len(before), called
 
 
+_LONGEST_REST = 512
+
 _compiled = cache(re.compile)
 """Those that are needed: most kinds are in no text."""
 
@@ -370,9 +372,17 @@ def _of_kind(text: str, kind: Kind, literal: str) -> Iterator[tuple[int, int, st
                     if part["name"].lower() not in _ATTRIBUTES and _is_chosen_by_chance(part["secret"]):
                         yield *part.span("secret"), kind.name
             elif _is_secret(text[first:last], kind):
-                yield first, last, kind.name
+                yield first, _to_its_quote(text, first, last) if kind.is_strong else last, kind.name
             after = max(match.end(), after)
         at = text.find(literal, after)
+
+
+def _to_its_quote(text: str, first: int, last: int) -> int:
+    """Where a quoted value ends: it may have characters that no pattern takes. One without quotes ends where it did."""
+    quote = text[first - 1 : first]
+    end = text.find(quote, last, last + _LONGEST_REST) if quote and quote in "\"'`" else -1
+    rest = text[last:end] if end >= 0 else ""
+    return last if any(map(str.isspace, rest)) else last + len(rest.rstrip("\\"))
 
 
 def _may_begin(text: str, at: int, kind: Kind) -> bool:
@@ -441,6 +451,8 @@ _NO_PASSWORD = re.compile(
 )
 """A path, a variable, an address, a part of a program."""
 _PATH = re.compile(r"[.~]{0,2}/[a-z]{2,}/")
+_LEET = re.compile(r"[a-z]\d[a-z]")
+"""``Passw0rd``."""
 _WORD_OF_A_NAME = re.compile("[a-z]{5}")
 _DOTS = re.compile(r"[.:?$&]")
 
@@ -462,7 +474,7 @@ def _is_strong(text: str) -> bool:
     if _NO_PASSWORD.match(text):
         return False
     inner = text.lstrip("".join(_TELLING))
-    if not inner[-2:-1].isdigit():  # "String!" is a type, "2024!" ends a password
+    if not (inner[-2:-1].isdigit() or _LEET.search(inner)):  # "String!" is a type, "2024!" ends a password
         inner = inner.rstrip("".join(_TELLING)) + inner[-1:] * (inner[-1:] == "!" and inner.islower())
     telling = _TELLING.intersection(inner)
     if len(text) < 8:

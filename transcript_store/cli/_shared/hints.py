@@ -6,7 +6,6 @@ error's sentence is not translated.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shlex
 import sys
@@ -18,7 +17,6 @@ from transcript_store.cli._shared.keys import VARIABLE
 from transcript_store.errors import TranscriptStoreError
 from transcript_store.file_names import KEY, LOCK, METADATA, TRANSCRIPT, generation_of, is_id
 from transcript_store.hints import Hint
-from transcript_store.installation import install_command
 
 if TYPE_CHECKING:
     from transcript_store import Finding
@@ -203,14 +201,22 @@ def in_the_shell(hint: Hint, path: str, *, command: str = "", error: TranscriptS
     install = ""
     if getattr(error, "provider", None) == "local":
         words = words.replace(_WITHOUT_A_KEY, _INSTEAD_OF_LOCAL)
-    elif _WITHOUT_A_KEY in words and importlib.util.find_spec("xllamacpp") is None:
-        install = f"{install_command('local')}; then "
+    elif _WITHOUT_A_KEY in words:
+        install = _install_if_missing("local", "xllamacpp")
     if hint is Hint.GIVE_THE_KEY and (number := generation_of(os.path.basename(path))) is not None:
         words += (
             "; if the conversation was unsealed since, `transcript-store seal {directory}` makes it readable again, and "
             f"`transcript-store generations {{directory}} --delete {number}` deletes this generation"
         )
     return words.format(directory=shlex.quote(directory), error=error, install=install)
+
+
+def _install_if_missing(extra: str, module: str) -> str:
+    import importlib.util  # here: each command loads this module
+
+    from transcript_store.installation import install_command
+
+    return "" if importlib.util.find_spec(module) else f"{install_command(extra)}; then "
 
 
 def as_members(finding: Finding, directory: str) -> dict[str, Any]:

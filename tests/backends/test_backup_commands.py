@@ -214,6 +214,27 @@ def test_a_folder_of_a_project_is_no_backup(cli: Cli, library: ConversationLibra
         assert cli("backup", library.directory, str(project)).code == 0
 
 
+@pytest.mark.parametrize("option", ["--json", "--no-key"])
+def test_a_backup_means_the_library_of_chat_if_none_is_named(
+    cli: Cli, library: ConversationLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """Of two words around an option, the first is still the library that is copied, or the backup that is restored."""
+    monkeypatch.chdir(tmp_path)
+    default = tmp_path / "named"
+    monkeypatch.setenv("TRANSCRIPT_STORE_LIBRARY", str(default))
+    assert cli("backup", "copy").code == 1  # there is no library yet
+    assert cli("restore", "chats", option).code == 0
+    code, _, err = cli("backup", "copy")
+    assert (code, f"from {default} to the folder copy" in err) == (0, True)
+    ids = {summary.id for summary in library.list()}
+    assert {summary.id for summary in ConversationLibrary(default).list()} == ids
+    assert {summary.id for summary in ConversationLibrary("copy").list()} == ids
+    assert cli("backup", "copy", option, "second").code == cli("restore", "second", option, "third").code == 0
+    assert {summary.id for summary in ConversationLibrary("third").list()} == ids
+    assert cli("ship", "copy").err.endswith("`backup` copies to a folder or a file\n")
+    assert "unrecognized arguments: more" in cli("backup", "copy", "second", "more").err
+
+
 def test_through_a_pipe(library: ConversationLibrary, tmp_path: Path) -> None:
     """One process writes, another reads; a broken pipe is reported, and the next run completes the copy."""
     back = str(tmp_path / "back")

@@ -272,26 +272,6 @@ def test_every_command_that_takes_a_library_takes_the_default_one() -> None:
     assert [name for name, nargs in taking if nargs not in ("?", "*")] == []
 
 
-@pytest.mark.parametrize("option", ["--json", "--no-key"])
-def test_a_backup_means_the_library_of_chat_if_none_is_named(
-    cli: Cli, chats: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
-) -> None:
-    """Of two words around an option, the first is still the library that is copied, or the backup that is restored."""
-    default = tmp_path / "named"
-    monkeypatch.setenv("TRANSCRIPT_STORE_LIBRARY", str(default))
-    assert cli("backup", "copy").code == 1  # there is no library yet
-    assert cli("restore", "chats", option).code == 0
-    code, _, err = cli("backup", "copy")
-    assert (code, f"from {default} to the folder copy" in err) == (0, True)
-    ids = {summary.id for summary in ConversationLibrary("chats").list()}
-    assert {summary.id for summary in ConversationLibrary(default).list()} == ids
-    assert {summary.id for summary in ConversationLibrary("copy").list()} == ids
-    assert cli("backup", "copy", option, "second").code == cli("restore", "second", option, "third").code == 0
-    assert {summary.id for summary in ConversationLibrary("third").list()} == ids
-    assert cli("ship", "copy").err.endswith("`backup` copies to a folder or a file\n")
-    assert "unrecognized arguments: more" in cli("backup", "copy", "second", "more").err
-
-
 def test_verify_means_the_library_of_chat_if_none_is_named(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

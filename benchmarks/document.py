@@ -240,7 +240,7 @@ Why targets are missed:
   long (42.9 and 10.3 ms; 20.3 and 5.4 ms before). Compared with claude-code-log, the page took 1/5 of the time on the earlier machine.
 """
 _FLOORS = """\
-Targets that are missed, with the reason and what was tried. The numbers are those of [DECISIONS.md](../../DECISIONS.md):
+Missed targets, why, and the attempts to meet them. The numbers refer to [DECISIONS.md](../../DECISIONS.md):
 
 - `process-crash` append (100): 3.3 to 4.1 × from run to run. One function without layers and without error handling takes 3.35 × when
   ours takes 3.5.

@@ -156,7 +156,7 @@ def asked(address: str, body: object = None, method: str | None = None) -> tuple
 
 
 def refused(address: str, body: bytes | None = None, method: str | None = None) -> int:
-    """The status of an answer that says in a sentence what was wrong."""
+    """The status of an answer that gives the reason in one sentence."""
     status, text = asked(address, body, method)
     (sentence,) = json.loads(text).values()
     assert sentence

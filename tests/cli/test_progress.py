@@ -46,7 +46,7 @@ class Heard(io.StringIO):
 def test_what_takes_long_says_what_it_does(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str, arguments: tuple[str, ...], says: str
 ) -> None:
-    """Each command waits here until its own line was said, and then goes on; in the first ten seconds a pipe gets it once."""
+    """Each command waits here until it has printed its line, and then continues; in the first ten seconds a pipe gets one line."""
     monkeypatch.chdir(tmp_path)
     conversation(tmp_path / "c", [{"role": "user", "content": "hi"}])
     (tmp_path / "c.jsonl").write_bytes(lines({"role": "user", "content": "hi"}))

@@ -1,4 +1,4 @@
-"""The numbers of `import`: sizes count every file of a session, and what was found equals what was done.
+"""The numbers of `import`: sizes count every file of a session, and each session found is in one of the counts.
 
 Reported by a first user: "openhands 6 sessions 24.8 kB" although single ones had 65 kB, and "44 sessions" that became 47 created,
 2 refused and 1 diverged.

@@ -386,7 +386,10 @@ class Ci:
                 for k in range(3)
             ],
             "schedules": [("all", "a simulated place", self.command("tests.backends.at_length", "100000", "NUMBER"))],
-            "near": [("all", "which long proofs run which modules, and how long they take", self.measure_near)],
+            "near": [
+                (name, "which long proofs run which modules, and how long they take", partial(self.measure_near, paths))
+                for name, paths in self.in_thirds()
+            ],
         }
 
     def with_packages(self, action: Callable[[], None]) -> Callable[[], None]:
@@ -405,10 +408,21 @@ class Ci:
 
         return action
 
-    def measure_near(self) -> None:
+    def in_thirds(self) -> list[tuple[str, list[str]]]:
+        """The tests, in groups whose long proofs take about as long as one another."""
+        crash, outside = ["tests/crash"], ["tests/backends", "tests/programs", "tests/keeping"]
+        every = {f"tests/{path.name}" for path in (TOP / "tests").iterdir() if path.is_dir() or path.match("test_*.py")}
+        return [
+            ("crash", crash),
+            ("outside", outside),
+            ("rest", sorted(every - {*crash, *outside, "tests/__pycache__"})),
+        ]
+
+    def measure_near(self, paths: list[str]) -> None:
         self.packages()
-        self.programs()
-        run("python", "-m", "tests.mutants.near", env=self.tools)
+        if "tests/programs" in paths:
+            self.programs()
+        run("python", "-m", "tests.mutants.near", *paths, env=self.tools)
 
     def whole_on(self, minor: int, python: Path) -> None:
         self.packages()

@@ -146,7 +146,13 @@ def measure(tests: Sequence[str], wanted: int, workers: int) -> dict[str, Any]:
             path.write_bytes(changed)
         found = copy / "reached.json"
         options = ["-q", "-p", "tests.mutants.reach", "-p", "tests.mutants.near", "-p", "no:cacheprovider", "--tb=line"]
-        options += [f"-n{workers}", "-m", "long or root", "--timeout=1800", *(f"--ignore={path}" for path in LEFT_OUT)]
+        options += [
+            f"-n{workers}",
+            "-m",
+            "long or root",
+            "--timeout=1800",
+            *(f"--deselect={path}" for path in LEFT_OUT),
+        ]
         subprocess.run(
             [sys.executable, "-m", "pytest", *options, *(tests or ["tests"])],
             cwd=copy,

@@ -46,7 +46,7 @@ QUESTION = "Who wrote Hamlet?"
 LONG = "long or root"
 """The marks of the long proofs."""
 
-NOT_NEAR = ("tests/test_speed.py", "tests/integrations", "tests/mutants/test_mutants.py")
+NOT_NEAR = ("tests/test_house.py", "tests/test_speed.py", "tests/integrations", "tests/mutants/test_mutants.py")
 """The long proofs that have a step or a part of their own."""
 
 Step = tuple[str, str, Callable[[], None]]
@@ -188,6 +188,7 @@ class Ci:
     def lint(self) -> None:
         for command in ("ruff check .", "ruff format --check .", "mypy", "lint-imports"):
             run(*command.split(), env=self.tools)
+        self.pytest("-m", "long", "tests/test_house.py")
 
     def skipped_there(self) -> None:
         """The tests that the bare machine could not run, and only those; none of them may be skipped here."""
@@ -301,7 +302,7 @@ class Ci:
     def steps(self) -> list[Step]:
         """Those of `.ci/run`, in their order."""
         return [
-            ("lint", "lint, types and layers, in an environment of their own", self.lint),
+            ("lint", "lint, types, layers and the rules of the source, in an environment of their own", self.lint),
             (
                 "oldest",
                 "README's two commands on a bare machine with Debian's Python, far from UTC, in a strange path",

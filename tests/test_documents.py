@@ -14,7 +14,6 @@ from typing import get_args
 import pytest
 
 from tests.crash.seeded_bugs import BUGS
-from tests.module_list import DOCUMENT, module_list
 from transcript_store import ConversationStore, ToolSnapshot, verify
 from transcript_store._log.damage import Kind
 
@@ -204,21 +203,3 @@ def test_every_link_leads_somewhere() -> None:
                 headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
                 anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
                 assert anchor in anchors, f"{document.name} names {target}"
-
-
-def test_every_room_and_module_is_on_the_map() -> None:
-    """docs/architecture.md has a row for each folder with its size, and names no module that is gone; docs/modules.md has a line for
-    each module: ``python -m tests.module_list``.
-    """
-    package, page = TOP / "transcript_store", (TOP / "docs/architecture.md").read_text()
-    rows = dict(re.findall(r"^\| `(\w+)/` \|.*\| ([\d,]+) \| ", page, re.MULTILINE))
-    folders = {path.parent for path in package.glob("*/__init__.py")}
-    assert len(folders) > 5
-    for folder in folders:
-        lines = sum(path.read_text(encoding="utf-8").count("\n") for path in folder.rglob("*.py"))
-        assert 0.6 < lines / int(rows[folder.name].replace(",", "")) < 1.6, folder.name
-    named = {path.partition(".")[0] for path in re.findall(r"`(_?[a-z]+/[\w/.]+?)/?`", page)}
-    there = {folder.name for folder in folders}
-    gone = [path for path in named if path.partition("/")[0] in there and not [*package.glob(f"{path}*")]]
-    assert gone == []
-    assert DOCUMENT.read_text(encoding="utf-8") == module_list()

@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 
 import transcript_store
+from tests.module_list import DOCUMENT, module_list
 
+pytestmark = pytest.mark.long  # `.ci/run` runs them first, with the linters: whoever uses the package need not
 PACKAGE = Path(transcript_store.__file__).parent
 TESTS = Path(__file__).parent
 SOURCES = sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))
@@ -251,6 +253,24 @@ def test_no_class_has_the_name_of_another():
 def test_no_public_function_has_the_name_of_another():
     """The same for the functions of a module whose names do not begin with an underscore."""
     assert beyond(defined_twice("def", r"^(?:async )?def ([a-z]\w*)"), of_kind("def")) == []
+
+
+def test_every_room_and_module_is_on_the_map() -> None:
+    """docs/architecture.md has a row for each folder with its size, and names no module that is gone; docs/modules.md has a line for
+    each module: ``python -m tests.module_list``.
+    """
+    page = (TESTS.parent / "docs/architecture.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)/` \|.*\| ([\d,]+) \| ", page, re.MULTILINE))
+    folders = {path.parent for path in PACKAGE.glob("*/__init__.py")}
+    assert len(folders) > 5
+    for folder in folders:
+        lines = sum(path.read_text(encoding="utf-8").count("\n") for path in folder.rglob("*.py"))
+        assert 0.6 < lines / int(rows[folder.name].replace(",", "")) < 1.6, folder.name
+    named = {path.partition(".")[0] for path in re.findall(r"`(_?[a-z]+/[\w/.]+?)/?`", page)}
+    there = {folder.name for folder in folders}
+    gone = [path for path in named if path.partition("/")[0] in there and not [*PACKAGE.glob(f"{path}*")]]
+    assert gone == []
+    assert DOCUMENT.read_text(encoding="utf-8") == module_list()
 
 
 def test_no_word_that_was_replaced_comes_back():

@@ -72,9 +72,8 @@ with ConversationStore(at("copy")) as store:
 """
 
 
-@pytest.mark.parametrize(
-    "provider", ["claude", *(pytest.param(other, marks=pytest.mark.long) for other in ("openai", "gemini"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("provider", ["claude", "openai", "gemini"])
 def test_a_snapshot_is_made_and_restored_within_three_times_the_file(tmp_path: Path, provider: str) -> None:
     """The snapshot itself is one of the three; of a restore, so is the file that it was read from."""
     file_bytes = conversation(tmp_path / "c", 25, provider)

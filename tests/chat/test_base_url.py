@@ -194,6 +194,7 @@ ENVIRONMENT = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("provider", ENVIRONMENT)
 def test_a_url_from_the_environment_passes_the_same_rules(
     provider: Any, monkeypatch: pytest.MonkeyPatch, server: Server, caplog: pytest.LogCaptureFixture

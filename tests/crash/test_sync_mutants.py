@@ -39,14 +39,6 @@ def by_site(patch: pytest.MonkeyPatch) -> dict[Site, list[Case]]:
     return found
 
 
-def test_every_sync_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """P5: each sync in the source is made by some case; and the first that an append makes is missed when it is not made."""
-    made = by_site(monkeypatch)
-    assert {(module, line) for module, _, line in made} == in_the_source()
-    append = next(site for site in made if site.function == "append")
-    assert _is_killed(append, made[append], monkeypatch)
-
-
 @pytest.mark.long
 def test_every_sync_is_needed(monkeypatch: pytest.MonkeyPatch, record_property: Note) -> None:
     """P5: the list of syncs in the source equals the list of mutants killed."""

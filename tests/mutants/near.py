@@ -34,6 +34,7 @@ WHERE = TOP / ".ci/near.json"
 LEFT_OUT = {
     "tests/integrations": "they run in environments of their own, which have another copy of the package",
     "tests/mutants/test_mutants.py": "it is this",
+    "tests/test_house.py": "they read the source",
     "tests/test_speed.py": "they measure",
 }
 NOTES = '''"""Which modules ran: for this process in memory, for those that a test starts in a file of the test."""

@@ -1,17 +1,18 @@
 """Durable conversations for AI agents: an append-only transcript that never loses a message.
 
-The public names of six modules can be imported from here:
+The public names of seven modules can be imported from here:
 
 * ``conversation``: one conversation, ``ConversationStore``, and what its calls return;
 * ``library``: many conversations, ``ConversationLibrary``;
 * ``maintenance``: ``verify``, ``salvage`` and ``repair``;
 * ``snapshots``: immutable copies, ``Snapshot`` and ``FileStore``;
 * ``keys``: keys of sealed conversations, ``KeyProvider``;
-* ``errors``: every error that this package raises on purpose, and ``hints``, what to do about it.
+* ``errors``: every error that this package raises on purpose;
+* ``hints``: what to do about an error.
 
 Public too, under their own names: ``transcript_store.messages``, ``histories``, ``file_names``, ``display``,
-``sources``, ``importing``, ``exporting``, ``search``, ``transcripts``, ``view``, ``aio``, ``chat``, ``integrations``,
-``backends`` and ``testing``. Everything else may change.
+``sources``, ``importing``, ``exporting``, ``keeping``, ``search``, ``usage``, ``secrets``, ``transcripts``, ``view``,
+``mcp``, ``aio``, ``chat``, ``integrations``, ``backends`` and ``testing``. Everything else may change.
 """
 
 import typing as _typing

@@ -338,6 +338,7 @@ def test_one_conversation_is_named_as_for_any_command(
     done = cli("shred", given, "--yes", "--json")
     assert (done.code, json.loads(done.out)["id"]) == (0, name)
     assert "its key was destroyed" in cli("show", sealed, "--key-file", other).err
+    assert cli("rotate-key", library, "--key-file", key, "--new-key-file", other).code == 0, "there is no key to keep"
 
 
 def test_another_key_for_a_library(cli: Cli, sealed: str, key: str, other: str, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """How are many conversations created as a group, with one commit? ``ConversationLibrary.group()``.
 
-Creating one conversation syncs seven times. In the staging area each is written in full without a sync, under a name
+Creating one conversation syncs at least seven times. In the staging area each is written in full without a sync, under a name
 that no process looks for, ``.stage-<32 hex>-<id>`` in the library. Then:
 
 1. one sync of the file system: all that was written is on disk (``_os/filesystem.py`` says where that can be relied upon);

@@ -23,6 +23,7 @@ from transcript_store.cli._shared.names import (
     libraries,
     library_at,
     printable_name,
+    say_unnamed,
     summary_at,
     with_id,
 )
@@ -319,6 +320,7 @@ def run_writers(arguments: Namespace) -> int:
             say(f"{writer.id}  {one_line(_described(writer))}")
     if not (found or arguments.json):
         say(f"no conversation of {one_line(printable_name(library))} has a writer")
+    say_unnamed(library, "writers")
     return 0
 
 

@@ -255,6 +255,8 @@ examples:
 """
 
 _HAS_NO_KEY = "it is not sealed"
+_LOST_ITS_KEY = "; it can never be read again"
+"""How ``ConversationShreddedError`` ends: there is no key left to wrap."""
 
 
 def configure_rotate_key(parser: ArgumentParser) -> None:
@@ -284,10 +286,9 @@ def run_rotate_key(arguments: Namespace) -> int:
                 already_current=(*done.already_current, *more.already_current),
                 skipped=(*skipped, *more.skipped),
             )
-    if is_backend_address(library):  # which has already seen that it is sealed, by its wrapped key
-        left = [(name, why) for name, why in done.skipped if why != _HAS_NO_KEY]
-    else:
-        left = [(name, why) for name, why in done.skipped if _may_be_sealed(library, name)]
+    left = [(name, why) for name, why in done.skipped if why != _HAS_NO_KEY and not why.endswith(_LOST_ITS_KEY)]
+    if not is_backend_address(library):  # a backend has already seen that it is sealed, by its wrapped key
+        left = [(name, why) for name, why in left if _may_be_sealed(library, name)]
     if arguments.json:
         say_json({"rotated": done.rotated, "already_current": done.already_current, "skipped": left})
     else:

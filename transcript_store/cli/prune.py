@@ -16,6 +16,7 @@ from transcript_store.cli._shared.names import (
     called,
     is_backend_address,
     library_at,
+    say_unnamed,
     snapshots_at,
     the_library,
     too_high,
@@ -113,6 +114,7 @@ def run(arguments: Namespace) -> int:
     )
     if not is_backend_address(directory) and (misnamed := too_high(directory)) is not None:
         complain(f"{directory}: {misnamed}")
+    say_unnamed(directory, "prune")
     try:
         due = prune()
     except ValueError as error:

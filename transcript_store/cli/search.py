@@ -113,7 +113,7 @@ def configure_search(parser: ArgumentParser) -> None:
     parser.add_argument("--wait", action="store_true", help="first update the index completely")
     add_filters(parser)
     add_keys(parser)
-    add_json(parser, "one JSON object a message, with conversation, seq, where, excerpt and marks")
+    add_json(parser, "one JSON object a message, with conversation, seq, where, excerpt and highlights")
 
 
 def run_search(arguments: Namespace) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.keys import add_keys, command_keys
-from transcript_store.cli._shared.names import libraries, library_at, printable_name
+from transcript_store.cli._shared.names import libraries, library_at, printable_name, say_unnamed
 from transcript_store.cli._shared.terminal import (
     Misuse,
     Working,
@@ -122,6 +122,7 @@ def run(arguments: Namespace) -> int:
                 say(one_line(printable_name(directory)))
             _say(arguments.by, found, prices)
         _say_skipped(found.skipped)
+        say_unnamed(directory, "usage")
     return worst
 
 

@@ -602,6 +602,18 @@ def too_high(directory: str) -> str | None:
     return None
 
 
+def say_unnamed(directory: str, command: str) -> None:
+    """Say on standard error which conversations of a folder are not part of the library: those in folders not named by an id."""
+    if is_backend_address(directory):
+        return
+    with suppress(OSError), os.scandir(directory) as folders:
+        names = (folder.name for folder in folders if not (folder.name.startswith(".") or is_id(folder.name)))
+        left = sorted(name for name in names if os.path.lexists(os.path.join(directory, name, TRANSCRIPT)))
+        if left:
+            example = for_shell(os.path.join(directory, left[0]))
+            complain(f"{command} skips {many(len(left), 'folder')} not named by a conversation's id, such as {example}")
+
+
 def _has_conversations(directory: str) -> bool:
     with suppress(OSError), os.scandir(directory) as entries:
         return any(os.path.lexists(os.path.join(entry.path, TRANSCRIPT)) for entry in entries)

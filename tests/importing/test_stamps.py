@@ -75,6 +75,19 @@ def test_what_changed_is_read(source: Path, library: ConversationLibrary, monkey
     assert not unread(source, library, monkeypatch)
 
 
+@pytest.mark.parametrize("asked", [{}, {"again": True}])
+def test_what_was_deleted_on_a_backend_stays_deleted(source: Path, asked: dict[str, bool]) -> None:
+    """A backend does not take an id again: each later import had called the session refused, and ended with exit code 1."""
+    pytest.importorskip("transcript_store.backends", reason="the package without its backends")
+    from transcript_store.testing import SimulatedBackend  # which goes with them
+
+    library = ConversationLibrary(SimulatedBackend())
+    report = imported(source, library)
+    assert report.id is not None
+    library.delete(report.id)
+    assert imported(source, library, **asked).action == "deleted"
+
+
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"version": 1, "library": 3}', None])
 def test_stamps_that_are_damaged_or_gone_cost_time_only(
     source: Path, library: ConversationLibrary, data: bytes | None, monkeypatch: pytest.MonkeyPatch

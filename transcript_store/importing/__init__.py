@@ -159,7 +159,7 @@ def import_conversations(
             on record is updated either way.
         again: import sessions too whose conversations were deleted, pruned or shredded in this library, and those that an export
             wrote and that did not grow since. Otherwise their reports say ``deleted`` and ``unchanged``. (Delete a shredded one
-            first.)
+            first; a backend does not take the id of a deleted one again.)
 
     Raises:
         TypeError: an argument has another type, such as one path instead of a list; before anything is read.

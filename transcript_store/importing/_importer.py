@@ -123,7 +123,8 @@ class Importer:
         # These concern the disk, not this session: an import must not continue as if only one source were bad.
         except (StorageError, PoisonedError):
             raise
-        except ConversationShreddedError as error:
+        # Not found: it was deleted during the import, or earlier from a backend, which does not take an id again.
+        except (ConversationShreddedError, ConversationNotFoundError) as error:
             return replace(report, action="deleted", reason=str(error), error=copy_of(error))
         except TranscriptStoreError as error:  # another process writes it, or it is damaged
             # A copy: what was raised holds the frames that it passed, and with them the session.

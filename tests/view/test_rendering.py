@@ -529,7 +529,7 @@ def test_the_page_is_replaced_and_nothing_else_is(tmp_path):
     write_page(path, output)
     letter = tmp_path / "letter.html"
     letter.write_text("<!doctype html>Dear all")
-    with pytest.raises(PageError, match="something else than a page"):
+    with pytest.raises(PageError, match="no page of this program"):
         write_page(path, letter)
     assert letter.read_text() == "<!doctype html>Dear all"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["c", "letter.html", "page.html"]

@@ -78,6 +78,19 @@ def test_rows_for_programs(cli: Cli, chats: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["=cmd|'/c calc'!A1", "+1", "-1", "@SUM(1)", "\t=1", "'x", "claude"])
+def test_a_name_is_no_formula_of_a_spreadsheet(cli: Cli, tmp_path: Path, name: str) -> None:
+    """The names of models and projects come from other programs' files."""
+    extras = [{"usage": {"input_tokens": 1}, "model": name}]
+    with ConversationLibrary(tmp_path).create(messages=[{"role": "assistant"}], extras=extras, labels={"cwd": name}):
+        pass
+    options = ("usage", str(tmp_path), "--by", "project,model")
+    (row,) = csv.DictReader(io.StringIO(cli(*options, "--csv").out))
+    assert json.loads(cli(*options, "--json").out.splitlines()[0])["model"] == name
+    expected = name if name in ("'x", "claude") else f"'{name}"
+    assert (row["project"], row["model"], row["unpriced"], row["replies"]) == (expected, expected, expected, "1")
+
+
 @pytest.mark.parametrize(
     ("options", "replies"),
     [

@@ -189,7 +189,12 @@ def _write(arguments: Namespace, directory: str, found: LibraryUsage, prices: Pr
     lines.writeheader()
     for row in rows:
         unpriced = " ".join(row["unpriced"])
-        lines.writerow({**about, **row, "unpriced": unpriced})
+        cells = {**about, **row, "unpriced": unpriced}
+        # Names of models and projects come from other programs' files. A spreadsheet would take such a text for a formula.
+        lines.writerow({name: f"'{cell}" if str(cell).startswith(_FORMULA) else cell for name, cell in cells.items()})
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class _CsvOutput:

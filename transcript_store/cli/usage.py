@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -238,9 +237,9 @@ def _cells(by: Sequence[Dimension], total: UsageTotal, found: LibraryUsage) -> t
     keys = []
     for name, value in zip(by, total.key, strict=True):
         shown = one_line(value or (_NO_MODEL if name == "model" else "?"))
-        if name == "session" and value is not None and sys.stdout.isatty() and (title := found.titles.get(value)):
+        if name == "session" and value is not None and columns() is not None and (title := found.titles.get(value)):
             shown = f"{shown[:8]} {fitting(one_line(title), _SESSION_COLUMNS)}"
-        elif name == "project" and sys.stdout.isatty():
+        elif name == "project" and columns() is not None:
             shown = one_line(os.path.basename((value or "?").rstrip("/")) or "/")
         keys.append(shown)
     return (*keys, *_numbers(total))

@@ -103,6 +103,14 @@ def test_sessions_of_other_programs_are_named_and_stay(cli: Cli, home: Path, mon
     assert done.code == 1
     assert f"{file}  claude-code  1 github-token" in done.out
     assert "1 secret in 1 session of other programs" in done.out
+    (found,) = map(json.loads, cli("secrets", "--json").out.splitlines())
+    file.write_text(f"no JSON {TOKEN}\n")  # it cannot be read: whether it holds secrets is unknown
+    done = cli("secrets")
+    assert (done.code, done.out, f"{file}: is of no format" in done.err) == (1, "no secrets were found\n", True)
+    (unknown,) = map(json.loads, cli("secrets", "--json").out.splitlines())
+    assert unknown.keys() == found.keys()
+    assert (found["reason"], unknown["counts"]) == (None, {})
+    file.write_text(text)
     library = home / "library"
     conversation(library / "today", [{"role": "user", "content": "hi"}])
     assert cli("secrets", str(library), "--forget", "--yes").code == 0

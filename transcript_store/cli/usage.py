@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.keys import add_keys, command_keys
-from transcript_store.cli._shared.names import libraries, library_at, printable_name
+from transcript_store.cli._shared.names import is_backend_address, libraries, library_at, printable_name, summary_at
 from transcript_store.cli._shared.terminal import (
     Misuse,
     Working,
@@ -26,6 +26,7 @@ from transcript_store.cli._shared.terminal import (
     say_marked,
 )
 from transcript_store.display import MOMENTS, period
+from transcript_store.file_names import is_id
 
 if TYPE_CHECKING:
     from transcript_store import ConversationSummary
@@ -113,15 +114,28 @@ def run(arguments: Namespace) -> int:
                 until=arguments.until,
                 subagents_alone=arguments.subagents == "alone",
             )
-        worst = max(worst, bool(found.skipped))
+        skipped = (*found.skipped, *_in_other_folders(arguments, directory))
+        worst = max(worst, bool(skipped))
         if arguments.json or arguments.csv:
             _write(arguments, directory, found, prices)
         else:
             if len(arguments.libraries) > 1:
                 say(one_line(printable_name(directory)))
             _say(arguments.by, found, prices)
-        _say_skipped(found.skipped)
+        _say_skipped(skipped)
     return worst
+
+
+def _in_other_folders(arguments: Namespace, directory: str) -> Iterator[str]:
+    """Sentences about the conversations that `list` shows and a library's calls skip: in folders that no id names."""
+    if is_backend_address(directory):
+        return
+    for name in sorted(os.listdir(directory)):
+        if is_id(name) or name.startswith("."):
+            continue
+        path = os.path.join(directory, name)
+        if (summary := summary_at(path)) is not None and _is_asked_for(arguments, summary):
+            yield f"{printable_name(path)}: the folder's name is not the conversation's id, which `list --json` shows: rename it"
 
 
 def _say_skipped(sentences: Sequence[str]) -> None:

@@ -12,11 +12,13 @@ from transcript_store import ConversationNotFoundError
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json, add_through, path, whole_number
 from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.names import (
+    NOT_ITS_ID,
     PROVIDERS,
     conversation_and_words,
     conversation_at,
     described,
     destination,
+    folders_without_ids,
     fork_for_provider,
     fork_of,
     is_backend_address,
@@ -319,7 +321,9 @@ def run_writers(arguments: Namespace) -> int:
             say(f"{writer.id}  {one_line(_described(writer))}")
     if not (found or arguments.json):
         say(f"no conversation of {one_line(printable_name(library))} has a writer")
-    return 0
+    for folder in (skipped := folders_without_ids(library)):
+        complain(f"not looked at: {printable_name(folder)}: {NOT_ITS_ID}")
+    return 1 if skipped else 0
 
 
 def _described(writer: ConversationWriter) -> str:

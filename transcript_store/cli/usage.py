@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.keys import add_keys, command_keys
-from transcript_store.cli._shared.names import is_backend_address, libraries, library_at, printable_name, summary_at
+from transcript_store.cli._shared.names import (
+    NOT_ITS_ID,
+    folders_without_ids,
+    libraries,
+    library_at,
+    printable_name,
+    summary_at,
+)
 from transcript_store.cli._shared.terminal import (
     Misuse,
     Working,
@@ -26,7 +33,6 @@ from transcript_store.cli._shared.terminal import (
     say_marked,
 )
 from transcript_store.display import MOMENTS, period
-from transcript_store.file_names import is_id
 
 if TYPE_CHECKING:
     from transcript_store import ConversationSummary
@@ -127,15 +133,9 @@ def run(arguments: Namespace) -> int:
 
 
 def _in_other_folders(arguments: Namespace, directory: str) -> Iterator[str]:
-    """Sentences about the conversations that `list` shows and a library's calls skip: in folders that no id names."""
-    if is_backend_address(directory):
-        return
-    for name in sorted(os.listdir(directory)):
-        if is_id(name) or name.startswith("."):
-            continue
-        path = os.path.join(directory, name)
-        if (summary := summary_at(path)) is not None and _is_asked_for(arguments, summary):
-            yield f"{printable_name(path)}: the folder's name is not the conversation's id, which `list --json` shows: rename it"
+    for folder in folders_without_ids(directory):
+        if (summary := summary_at(folder)) is not None and _is_asked_for(arguments, summary):
+            yield f"{printable_name(folder)}: {NOT_ITS_ID}"
 
 
 def _say_skipped(sentences: Sequence[str]) -> None:

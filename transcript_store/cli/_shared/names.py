@@ -170,6 +170,17 @@ def summary_at(name: str) -> ConversationSummary | None:
         listed.close()
 
 
+NOT_ITS_ID = "the folder's name is not the conversation's id, which `list --json` shows: rename it"
+
+
+def folders_without_ids(library: str) -> list[str]:
+    """The conversations of a directory that `list` shows and a library's calls skip: no id names their folders."""
+    if is_backend_address(library):
+        return []
+    names = sorted(name for name in os.listdir(library) if not (is_id(name) or name.startswith(".")))
+    return [path for name in names if os.path.lexists(os.path.join(path := os.path.join(library, name), TRANSCRIPT))]
+
+
 def fork_of(name: str, into: ConversationLibrary, *, through_seq: int | None = None, **options: Any) -> str:
     """Copy the conversation of that name into a library; return the copy's id. ``options`` open the library that it is in."""
     if not is_backend_address(name):

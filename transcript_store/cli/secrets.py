@@ -146,15 +146,18 @@ class SecretsReport:
 
     def say_sum(self, directories: Sequence[str]) -> None:
         secrets, conversations = many(self._counts.total(), "secret"), many(len(self._conversations), "conversation")
-        if self._is_past:
-            say(f"removed {secrets} from {conversations}" if self.parts else "no secrets were found")
+        none = "no secrets were found" + (" in what could be read" if self._left else "")
+        if self._is_past and not self.parts:
+            say("nothing was removed" if self._left else none)
+        elif self._is_past:
+            say(f"removed {secrets} from {conversations}")
         elif self.parts:
             where = " ".join(directories)
             say(
                 f"{secrets} in {many(self.parts, 'part')} of {conversations}: `transcript-store secrets {where} --forget` removes them"
             )
         elif not self._sessions:
-            say("no secrets were found")
+            say(none)
         if self._unknown and not self._is_past:
             say("give the patterns of earlier redactions (--redact-pattern) to find what they removed")
         if self._sessions:

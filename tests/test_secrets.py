@@ -85,6 +85,31 @@ def test_each_part_with_secrets_is_found_and_forgotten_and_nothing_else_changes(
         assert [one.number for one in store.generations()] == [1, 2]
 
 
+def test_what_a_redacting_store_removes_from_events_is_found_and_forgotten_in_others(tmp_path: Path) -> None:
+    """Also names of members, values that their name reveals, and members that look like those of an import."""
+    password = "Tr0ub4dor&3xyz"
+    events: list[dict[str, Any]] = [
+        {"event": "login", "password": password},
+        {TOKEN: 1, "note": TOKEN},
+        {"name": "Authorization", "value": "Bearer abcDEF123456ghiJKL"},
+        {"source": TOKEN},
+        {"source": {"lines": TOKEN, "line": TOKEN}},
+        {"source": {"lines": [TOKEN, {"n": 1, "line": TOKEN, "url": TOKEN}]}},
+    ]
+    extras = []
+    for name, redact in (("before", SecretRedactor()), ("after", None)):
+        library = ConversationLibrary(tmp_path / name, redact=redact)
+        with library.create(messages=[None] * len(events), extras=events) as store:
+            own_id = store.id
+        assert all(forgotten.reason is None for forgotten in forget_secrets(library))
+        with library.open(own_id, read_only=True) as store:
+            extras.append([record.extra for record in store.get_records()])
+        left = bytes_below(tmp_path / name)
+        assert not any(secret.encode() in left for secret in (TOKEN, password, "abcDEF123456ghiJKL"))
+    assert extras[0] == extras[1]
+    assert list(find_secrets(tmp_path / "after")) == []
+
+
 def test_what_cannot_be_done_is_named_and_the_rest_is_done(tmp_path: Path) -> None:
     """One that is being written to, one that is damaged: with their reasons. When the writer is gone the same call does it."""
     made(tmp_path)

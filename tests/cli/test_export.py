@@ -88,6 +88,16 @@ def test_where_the_session_is_resumed(
     assert "resume it: claude --resume " in done.out
 
 
+def test_a_directory_that_no_system_can_have_is_one_that_is_not_there(
+    cli: Cli, tmp_path: Path, library: ConversationLibrary
+) -> None:
+    """The label comes from another program's file."""
+    with library.create(messages=[HI], labels={"cwd": "/home/ada\0/nowhere"}) as store:
+        directory = store.directory
+    done = cli("export", directory, "--to", "claude-code", "--output", str(tmp_path / "out"))
+    assert (done.code, r"/home/ada\x00/nowhere: the conversation took place there" in done.err) == (0, True)
+
+
 @pytest.mark.parametrize(
     "name",
     ["a b; rm -rf ~", "$(touch owned)", "it's", "\x1b[2J\x07", "new\nline", "\u202egpj", "-rf", "back\\slash'\x9b"],

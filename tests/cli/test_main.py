@@ -27,7 +27,7 @@ from tests.cli.helpers import (
     tear,
     too_wide,
 )
-from transcript_store import ConversationStore, __version__
+from transcript_store import ConversationLibrary, ConversationStore, __version__
 from transcript_store.cli import manage
 
 COMMANDS = [
@@ -420,7 +420,18 @@ def test_output_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
 def test_closed_streams(tmp_path: Path) -> None:
     """A command whose standard streams are closed does its work and fails at nothing."""
     directory = conversation(tmp_path / "c", [{"content": "x"}])
-    for command in (f"show '{directory}' >&-", f"record '{directory}' <&-", f"show '{tmp_path}/none' 2>&-; [ $? = 1 ]"):
+    with ConversationLibrary(tmp_path / "used").create(
+        messages=[{"role": "assistant"}], extras=[{"usage": {"input_tokens": 1}}], labels={"title": "t"}
+    ):
+        pass
+    for command in (
+        f"show '{directory}' >&-",
+        f"record '{directory}' <&-",
+        f"show '{tmp_path}/none' 2>&-; [ $? = 1 ]",
+        f"usage '{tmp_path}/used' --by session,project >&-",
+        f"backup '{tmp_path}' - 2>&1 >&- | grep -q 'writes a stream to standard output'",
+        f"restore - '{tmp_path}/restored' 2>&1 <&- | grep -q 'standard input is cut off'",
+    ):
         done = subprocess.run(
             ["/bin/sh", "-c", f"'{sys.executable}' -m transcript_store {command}"],
             capture_output=True,

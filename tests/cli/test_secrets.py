@@ -11,7 +11,7 @@ import pytest
 from tests.cli.helpers import Cli, conversation
 from tests.importing.helpers import line, notebook, use_notebooks
 from tests.kit.trees import bytes_below
-from transcript_store import ConversationLibrary
+from transcript_store import ConversationLibrary, ConversationStore
 
 pytestmark = pytest.mark.usefixtures("a_cache_of_its_own")
 
@@ -103,11 +103,29 @@ def test_sessions_of_other_programs_are_named_and_stay(cli: Cli, home: Path, mon
     assert done.code == 1
     assert f"{file}  claude-code  1 github-token" in done.out
     assert "1 secret in 1 session of other programs" in done.out
+    (found,) = map(json.loads, cli("secrets", "--json").out.splitlines())
+    file.write_text(f"no JSON {TOKEN}\n")  # it cannot be read: whether it holds secrets is unknown
+    done = cli("secrets")
+    assert (done.code, f"{file}: is of no format" in done.err) == (1, True)
+    assert done.out == "no secrets were found in what could be read\n"
+    (unknown,) = map(json.loads, cli("secrets", "--json").out.splitlines())
+    assert unknown.keys() == found.keys()
+    assert (found["reason"], unknown["counts"]) == (None, {})
+    file.write_text(text)
     library = home / "library"
     conversation(library / "today", [{"role": "user", "content": "hi"}])
     assert cli("secrets", str(library), "--forget", "--yes").code == 0
     assert file.read_text() == text
     assert cli("secrets", str(library), "--no-programs").code == 0
+
+
+def test_a_secret_that_was_not_removed_is_not_one_that_was_not_found(cli: Cli, home: Path) -> None:
+    """A writer has the conversation open, so it stays as it is."""
+    named = conversation(home / "library" / "today", [{"role": "user", "content": TOKEN}])
+    with ConversationStore(named) as store:
+        store.load()
+        done = cli("secrets", str(home / "library"), "--forget", "--yes")
+    assert (done.code, done.out, named in done.err) == (1, "nothing was removed\n", True)
 
 
 def test_snapshots_go_only_if_their_store_is_named(cli: Cli, home: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.helpers import Cli
-from transcript_store import ConversationLibrary
+from tests.cli.helpers import Cli, damage
+from transcript_store import ConversationLibrary, ConversationStore
 
 MONDAY, TUESDAY = "2026-01-05T23:59:59Z", "2026-01-06T00:00:00Z"
 
@@ -78,6 +78,19 @@ def test_rows_for_programs(cli: Cli, chats: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["=cmd|'/c calc'!A1", "+1", "-1", "@SUM(1)", "\t=1", "'x", "claude"])
+def test_a_name_is_no_formula_of_a_spreadsheet(cli: Cli, tmp_path: Path, name: str) -> None:
+    """The names of models and projects come from other programs' files."""
+    extras = [{"usage": {"input_tokens": 1}, "model": name}]
+    with ConversationLibrary(tmp_path).create(messages=[{"role": "assistant"}], extras=extras, labels={"cwd": name}):
+        pass
+    options = ("usage", str(tmp_path), "--by", "project,model")
+    (row,) = csv.DictReader(io.StringIO(cli(*options, "--csv").out))
+    assert json.loads(cli(*options, "--json").out.splitlines()[0])["model"] == name
+    expected = name if name in ("'x", "claude") else f"'{name}"
+    assert (row["project"], row["model"], row["unpriced"], row["replies"]) == (expected, expected, expected, "1")
+
+
 @pytest.mark.parametrize(
     ("options", "replies"),
     [
@@ -129,3 +142,29 @@ def test_a_list_by_what_they_took(cli: Cli, chats: Path, sort: str) -> None:
     assert [row["tokens"] for row in rows] == [2_000_005, 1_000_005]
     assert cli("list", str(chats), "--sort", sort, "-n", "1").out.split("\t")[-2:] == ["2,000,005", "?\n"]
     assert cli("list", str(chats), "--sort", sort, "--title", "cheap").out.split("\t")[-2] == "1,000,005"
+
+
+def test_what_is_not_counted_is_named_and_not_zero(cli: Cli, tmp_path: Path) -> None:
+    """Damaged conversations; and those in folders with names of their own, which `list` has and a sum leaves out."""
+    extras = [{"usage": {"input_tokens": 7}, "model": "claude-opus-4-8"}]
+    messages = [{"role": "assistant"}]
+    with ConversationStore(tmp_path / "main") as store:
+        store.initialize(messages=messages, extras=extras, labels={"cwd": "/home/ada/app"})
+    with ConversationLibrary(tmp_path).create(messages=messages, extras=extras) as damaged:
+        pass
+    damage(Path(damaged.directory), b"input_tokens", b"input-tokens")
+    code, out, err = cli("usage", str(tmp_path))
+    assert (code, out) == (1, "no reply with a token count was found\n")
+    assert f"not counted: {tmp_path}/main: the folder's name is not the conversation's id" in err
+    assert f"not counted: {damaged.directory}/transcript.jsonl" in err
+    assert f"{tmp_path}/main" not in cli("usage", str(tmp_path), "--project", "web").err
+    code, _, err = cli("writers", str(tmp_path))  # that passes over these folders too
+    assert (code, f"writers skips 1 folder, such as {tmp_path}/main: the folder's name is not" in err) == (1, True)
+    code, out, err = cli("list", str(tmp_path), "--sort", "tokens", "--json")
+    assert [(row["tokens"], row["cost_usd"]) for row in map(json.loads, out.splitlines())] == [
+        (7, 3.5e-05),
+        (None, None),
+    ]
+    rows = [line.split("\t") for line in cli("list", str(tmp_path), "--sort", "cost").out.splitlines()]
+    assert [row[-2:] for row in rows[:2]] == [["7", "$0.00"], ["?", "?"]]
+    assert err.count("not counted") == 1

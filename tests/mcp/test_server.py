@@ -220,3 +220,30 @@ def test_an_output_that_fails_is_one_sentence(chats: ConversationLibrary, tmp_pa
         command = [*COMMAND, "mcp", chats.directory]
         done = subprocess.run(command, stdin=asked, stdout=full, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr.count(b"\n"), b"No space left" in done.stderr) == (1, 1, True)
+
+
+PRINTS = """
+import os, subprocess, sys
+from transcript_store.mcp import LibraryTools, make_server
+
+class Printing(LibraryTools):
+    def search_conversations(self, *arguments, **named):
+        print("printed")
+        os.write(1, b"written\\n")
+        subprocess.run(["echo", "by a child"], check=True)
+        return super().search_conversations(*arguments, **named)
+
+with Printing(sys.argv[1], cache=sys.argv[2]) as past:
+    make_server(past).run()
+print("afterwards")
+"""
+
+
+def test_what_a_tool_prints_is_no_answer(chats: ConversationLibrary, tmp_path: Path) -> None:
+    """It goes to standard error: bytes of a library, of a descriptor or of a child would break the stream of answers."""
+    begun(chats, "Why does the socket time out?")
+    command = [sys.executable, "-u", "-c", PRINTS, chats.directory, str(tmp_path / "cache")]
+    done = subprocess.run(command, input=HELLO + call(1), capture_output=True, check=True)
+    *answers, last = done.stdout.splitlines()
+    assert [json.loads(each)["id"] for each in answers] == [0, 1]
+    assert (last, done.stderr.split(b"\n")) == (b"afterwards", [b"printed", b"written", b"by a child", b""])

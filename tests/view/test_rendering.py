@@ -545,10 +545,11 @@ def test_a_secret_stands_nowhere_on_a_redacted_page(tmp_path):
         "input": {"command": f"export KEY={secret}", secret: [secret]},
     }
     messages: list[dict[str, Any]] = [{"role": "user", "content": secret}, {"role": "assistant", "content": [call]}]
-    path = conversations.store(tmp_path / "c", messages, labels={"title": secret}, system_prompt=secret)
+    given = {"labels": {"title": secret}, "system_prompt": secret, "model": f"of {secret}"}
+    path = conversations.store(tmp_path / "c", messages, **given)
     with ConversationStore(path) as conversation:
         conversation.load()
-        conversation.append_event({"note": secret})
+        conversation.append_event({"note": secret, secret: 1})
         conversation.replace_transcript(messages[:1])
     written = write_page(path, tmp_path / "page.html", redact=SecretRedactor())
     page = Path(written.path).read_text()

@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from transcript_store.cli._shared.arguments import add_json, path
+from transcript_store.cli._shared.arguments import add_json, path, standard_input
 from transcript_store.cli._shared.filters import add_filters, filters_of, say_ignored
 from transcript_store.cli._shared.health import StatusFile, add_status_file
 from transcript_store.cli._shared.hints import error_sentence
@@ -145,13 +145,11 @@ def open_copy(name: str, keys: dict[str, Any], folder: str) -> Iterator[tuple[An
             yield os.path.expanduser(name), None
             return
         name = sealed
-    if name == STREAM:
-        import sys
-
-        backup = BackupFile.from_stream(sys.stdin.buffer, folder, **keys)
-    else:
-        backup = BackupFile(name, **keys)
-    with backup:
+    with (
+        BackupFile.from_stream(standard_input(), folder, **keys)
+        if name == STREAM
+        else BackupFile(name, **keys) as backup
+    ):
         yield backup, None
 
 
@@ -255,7 +253,7 @@ def _target(arguments: Namespace, keys: CommandKeys, stack: ExitStack) -> tuple[
 
     name, sealed = arguments.target, "the sealed file" if keys else "the file"
     if name == STREAM:
-        if sys.stdout.isatty():
+        if sys.stdout is None or sys.stdout.isatty():
             raise Misuse("- writes a stream to standard output: send it through a pipe, or name a file")
         made: BackupFile = BackupFile.to_stream(sys.stdout.buffer, **keys.options)
         return made, "a sealed stream" if keys else "a stream"

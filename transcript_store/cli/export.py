@@ -163,7 +163,7 @@ def _say_done(done: Exported, imported_cwd: str | None, output: str | None) -> N
         )
     if not os.path.isdir(done.cwd):
         complain(f"{done.cwd}: this directory does not exist here; create it before you resume the session")
-    elif imported_cwd and done.cwd != os.path.realpath(imported_cwd):
+    elif imported_cwd and not os.path.isdir(imported_cwd):
         complain(
             f"{imported_cwd}: the conversation took place there, and this directory does not exist here; --cwd names another"
         )

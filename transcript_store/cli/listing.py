@@ -15,6 +15,7 @@ from transcript_store.cli._shared.filters import add_filters, filters_of, say_ig
 from transcript_store.cli._shared.keys import CommandKeys, add_keys, command_keys, with_titles
 from transcript_store.cli._shared.names import (
     called,
+    conversation_at,
     is_backend_address,
     libraries,
     library_at,
@@ -109,6 +110,8 @@ class ListedConversation(NamedTuple):
     name: str
     usage: UsageTotal | None = None
     """Its tokens and their cost, if the list is sorted by them."""
+    is_counted: bool = True
+    """False if they could not be read: they are unknown, and not 0."""
 
 
 def run(arguments: Namespace) -> int:
@@ -219,18 +222,21 @@ def _list_by_usage(arguments: Namespace, directory: str, query: str, keys: Comma
     from transcript_store.usage import UsageTotal, conversation_usage
 
     found: list[ListedConversation] = []
-    with SearchIndex(library := library_at(directory, **keys.options)) as index, Working("counting tokens"):
+    with SearchIndex(library_at(directory, **keys.options)) as index, Working("counting tokens"):
         after, is_first = None, True
         while is_first or after is not None:
             page = index.list(limit=_AT_A_TIME, after=after, filter=query, wait=is_first)
             for summary, name in zip(with_titles(list(page), keys, directory), page.names, strict=True):
+                usage, is_counted = UsageTotal(key=()), False
+                options = keys.options if summary.sealed else {}
                 try:
-                    with library.open(summary.id or "", read_only=True, verify="tail") as conversation:
-                        usage = conversation_usage(conversation)
+                    # Not by its id: a folder may have any name.
+                    with conversation_at(summary.directory, read_only=True, **options) as conversation:
+                        conversation.load(verify="tail")
+                        usage, is_counted = conversation_usage(conversation), True
                 except TranscriptStoreError as error:
                     complain(f"not counted: {error.problem}")
-                    usage = UsageTotal(key=())
-                found.append(ListedConversation(summary, summary.title or name, usage))
+                found.append(ListedConversation(summary, summary.title or name, usage, is_counted))
             after, is_first = page.next, False
     counted = attrgetter("usage.total_tokens" if arguments.sort == "tokens" else "usage.known_cost_usd")
     found.sort(key=counted, reverse=True)
@@ -252,7 +258,8 @@ def _say(arguments: Namespace, directory: str, rows: Sequence[ListedConversation
             members = asdict(row.summary)
             del members["last_extra"]  # it was not requested
             if row.usage is not None:
-                members |= {"tokens": row.usage.total_tokens, "cost_usd": row.usage.cost_usd}
+                known = row.usage if row.is_counted else None
+                members |= {"tokens": known and known.total_tokens, "cost_usd": known and known.cost_usd}
             say_json({"name": row.name, **members})
         return
     width = columns()
@@ -321,6 +328,8 @@ def _on_a_terminal(
 def _usage(row: ListedConversation) -> tuple[str, ...]:
     if row.usage is None:
         return ()
+    if not row.is_counted:
+        return "?", "?"
     known = row.usage.known_cost_usd
     unknown = f"≥ ${known:,.2f}" if known else "?"
     return f"{row.usage.total_tokens:,}", unknown if row.usage.cost_usd is None else f"${known:,.2f}"

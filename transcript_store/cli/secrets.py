@@ -131,25 +131,33 @@ class SecretsReport:
         say(f"{one_line(printable_name(name))}{f'  {what}' if what else ''}  {counts}{title}")
 
     def say_session(self, members: dict[str, Any]) -> None:
-        self._sessions += 1
-        self._in_sessions.update(members["counts"])
+        if members["reason"] is not None:
+            self._left += 1
+        else:
+            self._sessions += 1
+            self._in_sessions.update(members["counts"])
         if self._is_json:
             say_json({**members, "counts": dict(members["counts"]), "part": "session", "forgotten": False})
+        elif members["reason"] is not None:
+            complain(f"{one_line(members['source'])}: {one_line(members['reason'])}")
         else:
             title = f"  {one_line(members['title'])}" if members["title"] else ""
             say(f"{one_line(members['source'])}  {members['format']}  {_kinds(members['counts'])}{title}")
 
     def say_sum(self, directories: Sequence[str]) -> None:
         secrets, conversations = many(self._counts.total(), "secret"), many(len(self._conversations), "conversation")
-        if self._is_past:
-            say(f"removed {secrets} from {conversations}" if self.parts else "no secrets were found")
+        none = "no secrets were found" + (" in what could be read" if self._left else "")
+        if self._is_past and not self.parts:
+            say("nothing was removed" if self._left else none)
+        elif self._is_past:
+            say(f"removed {secrets} from {conversations}")
         elif self.parts:
             where = " ".join(directories)
             say(
                 f"{secrets} in {many(self.parts, 'part')} of {conversations}: `transcript-store secrets {where} --forget` removes them"
             )
         elif not self._sessions:
-            say("no secrets were found")
+            say(none)
         if self._unknown and not self._is_past:
             say("give the patterns of earlier redactions (--redact-pattern) to find what they removed")
         if self._sessions:
@@ -252,7 +260,7 @@ def _in_snapshots(arguments: Namespace, redactor: SecretRedactor) -> Iterator[tu
 
 
 def _in_programs(redactor: SecretRedactor, working: Working) -> Iterator[dict[str, Any]]:
-    """The sessions of other programs that hold secrets: what an import would take out."""
+    """The sessions of other programs that hold secrets: what an import would take out. And those that cannot be read."""
     nowhere = ConversationLibrary(
         "/nonexistent/transcript-store"
     )  # a dry run asks it for conversations, and finds none
@@ -260,8 +268,10 @@ def _in_programs(redactor: SecretRedactor, working: Working) -> Iterator[dict[st
     for report in import_conversations(found, nowhere, dry_run=True, redact=redactor):
         done.add(report.source)
         working.what = f"looking for secrets in what other programs keep, {len(done):,}/{len(found):,}"
-        if report.redacted and not report.is_part:
-            yield {"source": report.source, "format": report.format, "title": report.title, "counts": report.redacted}
+        is_refused = report.action == "refused"
+        if is_refused or (report.redacted and not report.is_part):
+            about = {name: getattr(report, name) for name in ("source", "format", "title")}
+            yield {**about, "counts": report.redacted, "reason": report.reason if is_refused else None}
 
 
 def _forget(arguments: Namespace, directories: Sequence[str], redactor: SecretRedactor) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import webbrowser
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
@@ -11,7 +10,7 @@ from transcript_store.cli._shared.arguments import path
 from transcript_store.cli._shared.health import StatusFile, add_status_file
 from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.names import libraries, library_at, printable_name
-from transcript_store.cli._shared.terminal import complain, one_line, say
+from transcript_store.cli._shared.terminal import columns, complain, one_line, say
 from transcript_store.serving import serve
 
 DESCRIPTION = """\
@@ -66,7 +65,7 @@ def run(arguments: Namespace) -> int:
             complain("no browser was found: open the file yourself")
 
     def show_address(address: str) -> None:
-        if sys.stdout.isatty():  # otherwise it may be a log that others can read
+        if columns() is not None:  # otherwise it may be a log that others can read
             say(address)
 
     def failed(error: BaseException) -> None:

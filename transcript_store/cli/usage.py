@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import csv
 import os
-import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from transcript_store.cli._shared.arguments import add_json, path
 from transcript_store.cli._shared.keys import add_keys, command_keys
-from transcript_store.cli._shared.names import libraries, library_at, printable_name, say_unnamed
+from transcript_store.cli._shared.names import (
+    NOT_ITS_ID,
+    folders_without_ids,
+    libraries,
+    library_at,
+    printable_name,
+    summary_at,
+)
 from transcript_store.cli._shared.terminal import (
     Misuse,
     Working,
@@ -114,16 +120,22 @@ def run(arguments: Namespace) -> int:
                 until=arguments.until,
                 subagents_alone=arguments.subagents == "alone",
             )
-        worst = max(worst, bool(found.skipped))
+        skipped = (*found.skipped, *_in_other_folders(arguments, directory))
+        worst = max(worst, bool(skipped))
         if arguments.json or arguments.csv:
             _write(arguments, directory, found, prices)
         else:
             if len(arguments.libraries) > 1:
                 say(one_line(printable_name(directory)))
             _say(arguments.by, found, prices)
-        _say_skipped(found.skipped)
-        say_unnamed(directory, "usage")
+        _say_skipped(skipped)
     return worst
+
+
+def _in_other_folders(arguments: Namespace, directory: str) -> Iterator[str]:
+    for folder in folders_without_ids(directory):
+        if (summary := summary_at(folder)) is not None and _is_asked_for(arguments, summary):
+            yield f"{printable_name(folder)}: {NOT_ITS_ID}"
 
 
 def _say_skipped(sentences: Sequence[str]) -> None:
@@ -190,7 +202,12 @@ def _write(arguments: Namespace, directory: str, found: LibraryUsage, prices: Pr
     lines.writeheader()
     for row in rows:
         unpriced = " ".join(row["unpriced"])
-        lines.writerow({**about, **row, "unpriced": unpriced})
+        cells = {**about, **row, "unpriced": unpriced}
+        # Names of models and projects come from other programs' files. A spreadsheet would take such a text for a formula.
+        lines.writerow({name: f"'{cell}" if str(cell).startswith(_FORMULA) else cell for name, cell in cells.items()})
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class _CsvOutput:
@@ -234,9 +251,9 @@ def _cells(by: Sequence[Dimension], total: UsageTotal, found: LibraryUsage) -> t
     keys = []
     for name, value in zip(by, total.key, strict=True):
         shown = one_line(value or (_NO_MODEL if name == "model" else "?"))
-        if name == "session" and value is not None and sys.stdout.isatty() and (title := found.titles.get(value)):
+        if name == "session" and value is not None and columns() is not None and (title := found.titles.get(value)):
             shown = f"{shown[:8]} {fitting(one_line(title), _SESSION_COLUMNS)}"
-        elif name == "project" and sys.stdout.isatty():
+        elif name == "project" and columns() is not None:
             shown = one_line(os.path.basename((value or "?").rstrip("/")) or "/")
         keys.append(shown)
     return (*keys, *_numbers(total))

@@ -268,6 +268,8 @@ def redacted_plan(plan: SessionPlan, redactor: SecretRedactor) -> SessionPlan:
 
 def redacted_extra(extra: Mapping[str, Any], redactor: SecretRedactor) -> tuple[dict[str, Any], Mapping[str, int]]:
     """A record's ``extra`` without secrets, including its packed lines; and the number of each kind."""
+    from transcript_store.redaction import SecretRedactor  # its patterns take a while to load
+
     counts: Counter[str] = Counter()
 
     def clean(value: Any) -> Any:
@@ -275,15 +277,20 @@ def redacted_extra(extra: Mapping[str, Any], redactor: SecretRedactor) -> tuple[
         counts.update(found.counts)
         return found.value
 
-    def without_names(members: Mapping[str, Any], *kept: str) -> dict[str, Any]:
-        """The names of these members are ours, whatever a pattern matches."""
-        return {name: value if name in kept else clean(value) for name, value in members.items()}
-
-    now = without_names(extra, "source")
-    if isinstance(source := extra.get("source"), dict):
-        now["source"] = without_names(source, "lines")
-        if isinstance(lines := source.get("lines"), list):
-            now["source"]["lines"] = [_line(line, clean) for line in lines]
+    source = extra.get("source")
+    # The names of members are ours here, whatever a pattern matches. A secret with a known form is none of them: it is
+    # removed as a name too, and in a value that its name reveals.
+    values = {name: None if name == "source" else clean(value) for name, value in extra.items()}
+    by_form = SecretRedactor().redact(values)
+    counts.update(by_form.counts)
+    now = dict(by_form.value)
+    if isinstance(source, dict) and isinstance(source.get("lines"), list):
+        now["source"] = {
+            name: [_line(line, clean) for line in value] if name == "lines" else clean(value)
+            for name, value in source.items()
+        }
+    elif source is not None:
+        now["source"] = clean(source)
     return now, dict(counts)
 
 
@@ -304,9 +311,10 @@ def _most(*found: Mapping[str, int]) -> dict[str, int]:
 def _line(packed: Any, clean: Callable[[Any], Any]) -> Any:
     if not isinstance(packed, dict):
         return clean(packed)
-    now = {name: clean(packed[name]) for name in ("line", "raw") if name in packed}
+    ours = ("n", "part", "spelling", "end", "raw_base64")
+    now = {name: value if name in ours else clean(value) for name, value in packed.items()}
     now |= {name: clean({name: packed[name]})[name] for name in ("raw_base64",) if name in packed}
-    return {**packed, **now}
+    return now
 
 
 def redaction_of(redactor: SecretRedactor) -> dict[str, Any]:

@@ -239,10 +239,10 @@ def _redacted(found: PageContents, redactor: SecretRedactor) -> PageContents:
         return tuple(replace(each, record=each.record and record(each.record)) for each in given)
 
     metadata = found.metadata
-    prompt, tools, labels = clean([metadata.system_prompt, metadata.tools, metadata.labels])
+    fields = clean({name: getattr(metadata, name) for name in ("model", "system_prompt", "tools", "labels")})
     return replace(
         found,
-        metadata=replace(metadata, system_prompt=prompt, tools=tools, labels=labels),
+        metadata=replace(metadata, **fields),
         stretches=stretches(found.stretches),
         before=tuple(replace(each, stretches=stretches(each.stretches)) for each in found.before),
         redacted=dict(sorted(counts.items())),

@@ -170,6 +170,17 @@ def summary_at(name: str) -> ConversationSummary | None:
         listed.close()
 
 
+NOT_ITS_ID = "the folder's name is not the conversation's id, which `list --json` shows: rename it"
+
+
+def folders_without_ids(library: str) -> list[str]:
+    """The conversations of a directory that `list` shows and a library's calls skip: no id names their folders."""
+    if is_backend_address(library):
+        return []
+    names = sorted(name for name in os.listdir(library) if not (is_id(name) or name.startswith(".")))
+    return [path for name in names if os.path.lexists(os.path.join(path := os.path.join(library, name), TRANSCRIPT))]
+
+
 def fork_of(name: str, into: ConversationLibrary, *, through_seq: int | None = None, **options: Any) -> str:
     """Copy the conversation of that name into a library; return the copy's id. ``options`` open the library that it is in."""
     if not is_backend_address(name):
@@ -602,16 +613,11 @@ def too_high(directory: str) -> str | None:
     return None
 
 
-def say_unnamed(directory: str, command: str) -> None:
-    """Say on standard error which conversations of a folder are not part of the library: those in folders not named by an id."""
-    if is_backend_address(directory):
-        return
-    with suppress(OSError), os.scandir(directory) as folders:
-        names = (folder.name for folder in folders if not (folder.name.startswith(".") or is_id(folder.name)))
-        left = sorted(name for name in names if os.path.lexists(os.path.join(directory, name, TRANSCRIPT)))
-        if left:
-            example = for_shell(os.path.join(directory, left[0]))
-            complain(f"{command} skips {many(len(left), 'folder')} not named by a conversation's id, such as {example}")
+def say_unnamed(library: str, command: str) -> bool:
+    """Say on standard error which conversations of a directory a command skips; True if there are some."""
+    if left := folders_without_ids(library):
+        complain(f"{command} skips {many(len(left), 'folder')}, such as {for_shell(left[0])}: {NOT_ITS_ID}")
+    return bool(left)
 
 
 def _has_conversations(directory: str) -> bool:

@@ -60,6 +60,18 @@ def test_once_and_the_status(home: Path, tmp_path: Path, cli: Cli) -> None:
     assert "Claude Code deletes 1 session within 7 days; all of them are in the library" in doctor.out
 
 
+def test_the_status_of_a_copy_that_fails_says_no_success(home: Path, tmp_path: Path, cli: Cli) -> None:
+    """It was "shipped to … ; 0 records still to send", though the server had never answered."""
+    pytest.importorskip("psycopg")
+    write(home, "a", [1, 2])
+    words = ("keep", "--once", "--into", str(tmp_path / "library"), "--ship", "postgresql://127.0.0.1:1/agents")
+    assert "cannot ship" in cli(*words).err
+    out = cli("keep", "status", "--into", str(tmp_path / "library")).out
+    assert "\nship      to postgresql://127.0.0.1:1/agents failed at " in out
+    assert "; there are records still to send\n" in out
+    assert "shipped" not in out
+
+
 def test_it_runs_until_it_is_ended(home: Path, tmp_path: Path, cli: Cli) -> None:
     """New sessions are imported while it runs; a second one names the first; SIGTERM is an ordinary end."""
     library = tmp_path / "library"

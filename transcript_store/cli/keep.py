@@ -419,9 +419,13 @@ def _say_status(
             f"stood     still, or the clock was set, at {gap['at']}, by {gap['seconds']:,} seconds; everything was compared again"
         )
     if state.ship is not None:
-        say(
-            f"shipped   to {one_line(state.ship['to'])} at {state.ship['at']}; {state.ship['left_records']:,} records still to send"
-        )
+        to, at = one_line(state.ship["to"]), state.ship["at"]
+        if at is None:
+            say(f"ship      to {to}: nothing was sent yet")
+        elif state.ship["failed"]:  # how many records those conversations have that the copy lacks is not known
+            say(f"ship      to {to} failed at {at}; there are records still to send")
+        else:
+            say(f"shipped   to {to} at {at}; {state.ship['left_records']:,} records still to send")
         for what, reason in [*state.ship["failed"].items()][:_SHOWN]:
             complain(f"not shipped: {what}: {reason}" if what else f"not shipped: {reason}")
     for program, its in sorted(state.programs.items()):

@@ -249,6 +249,25 @@ def test_through_a_pipe(library: ConversationLibrary, tmp_path: Path) -> None:
     assert (reads.returncode, b"Traceback" in reads.stderr) == (1, False)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--filter", "titel:number"),
+        ("--filter", "after:yesterdya"),
+        ("--filter", "*"),
+        ("--filter", ""),
+        ("--label", ""),
+    ],
+)
+def test_a_filter_that_says_nothing_chooses_nothing(
+    cli: Cli, library: ConversationLibrary, tmp_path: Path, words: tuple[str, str]
+) -> None:
+    """A mistyped filter was ignored: a backup to give away had every conversation, and exit code 0."""
+    code, out, err = cli("backup", library.directory, str(tmp_path / "given-away"), *words)
+    assert (code, out, "nothing was copied" in err) == (2, "", True)
+    assert not (tmp_path / "given-away").exists()
+
+
 def test_a_status_file_that_cannot_be_written_is_named(cli: Cli, library: ConversationLibrary, tmp_path: Path) -> None:
     """A full disk under it was "cannot continue: No space left on device", as if the target of the backup were full."""
     (folder := tmp_path / "status").mkdir()

@@ -110,7 +110,8 @@ async def refused(_: Request, error: Exception) -> Response:
 @asynccontextmanager
 async def lifespan(_: Starlette) -> AsyncIterator[None]:
     yield
-    await asyncio.gather(*turns)  # SIGTERM: turns that are under way end
+    if turns:
+        await asyncio.wait(turns)  # SIGTERM: turns that are under way end, even if one of them fails
 
 
 app = Starlette(

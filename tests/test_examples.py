@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -210,3 +212,30 @@ def test_a_web_backend(tmp_path: Path) -> None:
         ]
         assert asked(f"{one}/chats/0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51")[0] == 404
     assert len(list((tmp_path / chat["id"]).glob("transcript.jsonl"))) == 1
+
+
+def test_a_turn_that_fails_while_the_backend_ends_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their answers are stored."""
+    monkeypatch.setenv("CHATS", str(tmp_path))
+    web = runpy.run_path(str(EXAMPLES / "web.py"))
+
+    async def stopped() -> bool:
+        has_failed = asyncio.Event()
+
+        async def failing() -> None:
+            has_failed.set()
+            raise OSError("the model's server is gone")
+
+        async def answering() -> None:
+            await has_failed.wait()
+            for _ in range(3):
+                await asyncio.sleep(0)
+
+        answer = asyncio.create_task(answering())
+        async with web["lifespan"](web["app"]):
+            web["turns"].update({answer, failure := asyncio.create_task(failing())})
+        return answer.done() and failure.exception() is not None
+
+    assert asyncio.run(stopped())

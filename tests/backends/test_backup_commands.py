@@ -249,6 +249,32 @@ def test_through_a_pipe(library: ConversationLibrary, tmp_path: Path) -> None:
     assert (reads.returncode, b"Traceback" in reads.stderr) == (1, False)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--filter", "titel:number"),
+        ("--filter", "after:yesterdya"),
+        ("--filter", "*"),
+        ("--filter", ""),
+        ("--label", ""),
+    ],
+)
+def test_a_filter_that_says_nothing_chooses_nothing(
+    cli: Cli, library: ConversationLibrary, tmp_path: Path, words: tuple[str, str]
+) -> None:
+    """A mistyped filter was ignored: a backup to give away had every conversation, and exit code 0."""
+    code, out, err = cli("backup", library.directory, str(tmp_path / "given-away"), *words)
+    assert (code, out, "nothing was copied" in err) == (2, "", True)
+    assert not (tmp_path / "given-away").exists()
+
+
+def test_a_status_file_that_cannot_be_written_is_named(cli: Cli, library: ConversationLibrary, tmp_path: Path) -> None:
+    """A full disk under it was "cannot continue: No space left on device", as if the target of the backup were full."""
+    (folder := tmp_path / "status").mkdir()
+    code, _, err = cli("backup", library.directory, str(tmp_path / "copy"), "--status-file", str(folder))
+    assert (code, err) == (1, f"transcript-store: cannot continue: {folder}: Is a directory\n")
+
+
 def test_the_status_file_is_what_prometheus_reads(cli: Cli, library: ConversationLibrary, tmp_path: Path) -> None:
     """Readable by the exporter's user, replaced as a whole, with the last success and what fails."""
     status = tmp_path / "backup.prom"

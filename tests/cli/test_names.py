@@ -7,9 +7,12 @@ Found by a newcomer: `list` printed folders, `fork` and `delete` wanted a librar
 from __future__ import annotations
 
 import argparse
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,6 +123,25 @@ def test_without_a_directory_the_library_is_meant_that_list_shows(
         assert f"; the one in this directory is ./{name}" in err
     assert cli("delete", "0b8f").code == 2  # which is the beginning of two here, and of none there
     assert len(list(chats.iterdir())) == 3
+
+
+def test_a_library_that_this_user_may_not_list_is_no_word_of_the_query(
+    chats: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`list chats` as another user said that no library of this name was there, and searched the titles of the default one."""
+    from transcript_store.cli._shared.names import query_and_libraries
+
+    scandir = os.scandir
+
+    def as_another_user(folder: str) -> Any:  # the user of the tests may be root, whom no mode stops
+        if folder == chats.name:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+        return scandir(folder)
+
+    monkeypatch.chdir(chats.parent)
+    monkeypatch.setattr("os.scandir", as_another_user)
+    assert query_and_libraries([chats.name], needs_query=False, is_of_paths=True) == ("", [chats.name])
+    assert query_and_libraries(["house", chats.name]) == ("house", [chats.name])
 
 
 def test_a_beginning_of_several(cli: Cli, chats: Path) -> None:

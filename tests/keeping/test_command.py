@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -16,6 +17,7 @@ import pytest
 
 from tests.cli.helpers import Cli
 from tests.keeping.helpers import expected, keeping, texts, until, words_of, write
+from transcript_store import StorageError
 
 DAY = 86_400
 
@@ -58,6 +60,27 @@ def test_once_and_the_status(home: Path, tmp_path: Path, cli: Cli) -> None:
     assert "strange.jsonl: is of no format" in said.err
     doctor = cli("doctor", str(library))
     assert "Claude Code deletes 1 session within 7 days; all of them are in the library" in doctor.out
+
+
+def test_a_copy_that_fails_is_no_success(home: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was "shipped to … ; 0 records still to send" with exit code 0, though the server had never answered."""
+    pytest.importorskip("obstore")
+    from transcript_store.backends import LibraryShipper
+
+    def send(_shipper: LibraryShipper) -> None:
+        raise StorageError(errno=errno.EIO, strerror="away", path="x", doing="ship")
+
+    monkeypatch.setattr(LibraryShipper, "send", send)
+    write(home, "a", [1, 2])
+    library = tmp_path / "library"
+    assert cli("keep", "--once", "--into", str(library), "--ship", "memory:///agents").code == 1
+    monkeypatch.setattr("transcript_store.keeping.is_kept", lambda _path: True)  # as if it ran
+    said = cli("keep", "status", "--into", str(library))
+    assert said.code == 1
+    assert "\nship      to memory:///agents failed at " in said.out
+    assert "; there are records still to send\n" in said.out
+    assert "shipped" not in said.out
+    assert status(cli, library)["is_ok"] is False
 
 
 def test_it_runs_until_it_is_ended(home: Path, tmp_path: Path, cli: Cli) -> None:

@@ -73,6 +73,24 @@ def test_no_other_programs_reader_claims_it(tmp_path: Path, values: list[Any]) -
     assert imported(tmp_path, values).report.action == "refused"
 
 
+DOCUMENTS = ["chat_messages", "mapping create_time", "requests requesterUsername", "sessionId history workspaceDirectory",
+             "sessionId projectHash", "sessionId startTime chatMessages", "sessionId updated_at messages",
+             "session_id session_start last_updated messages"]  # fmt: skip
+
+
+@pytest.mark.parametrize("members", DOCUMENTS)
+def test_a_line_that_quotes_a_document_makes_no_document_of_the_file(tmp_path: Path, members: str) -> None:
+    """A tool that saves chats is called with one: the lines around it are messages all the same."""
+    arguments = {"type": "tool_use", "id": "t", "name": "save", "input": {name: [] for name in members.split()}}
+    said = [{"role": "user", "content": "Save it."}, {"role": "assistant", "content": [arguments]}]
+    done = imported(tmp_path, said)
+    assert done.report.format == "jsonl"
+    with done.library.open(str(done.report.id), read_only=True) as store:
+        assert store.get_messages() == said
+        ours = Path(store.directory, "transcript.jsonl").read_bytes()
+    assert [reader.name for reader in READERS if reader.recognizes(head_of(Bytes(ours)))] == []
+
+
 def test_what_a_reader_was_added_for_is_claimed_by_it_alone() -> None:
     claimed = [reader.name for reader in READERS if reader.recognizes(head_of(Bytes(lines(ANTIGRAVITY))))]
     assert claimed == ["antigravity"]

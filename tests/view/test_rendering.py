@@ -545,7 +545,7 @@ def test_a_secret_stands_nowhere_on_a_redacted_page(tmp_path):
         "input": {"command": f"export KEY={secret}", secret: [secret]},
     }
     messages: list[dict[str, Any]] = [{"role": "user", "content": secret}, {"role": "assistant", "content": [call]}]
-    given = {"labels": {"title": secret}, "system_prompt": secret, "model": f"of {secret}"}
+    given: dict[str, Any] = {"labels": {"title": secret}, "system_prompt": secret, "model": f"of {secret}"}
     path = conversations.store(tmp_path / "c", messages, **given)
     with ConversationStore(path) as conversation:
         conversation.load()

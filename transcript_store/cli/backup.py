@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from transcript_store.cli._shared.arguments import add_json, path, standard_input
-from transcript_store.cli._shared.filters import add_filters, filters_of, say_ignored
+from transcript_store.cli._shared.filters import FILTER_OPTIONS, add_filters, filters_of, say_ignored
 from transcript_store.cli._shared.health import StatusFile, add_status_file
 from transcript_store.cli._shared.hints import error_sentence
 from transcript_store.cli._shared.keys import CommandKeys, add_keys, command_keys
@@ -225,6 +225,8 @@ def _backup(arguments: Namespace, status: StatusFile) -> int:
         from transcript_store.redaction import SecretRedactor
 
         options["redact"] = SecretRedactor()
+    if "" in (arguments.filter, *(getattr(arguments, option) for option in FILTER_OPTIONS)):
+        raise Misuse("a filter is empty, and nothing was copied: it would choose every conversation; leave it out")
     query = " ".join(filter(None, (filters_of(arguments), arguments.filter)))
     chosen = _chosen(name, query) if query else None
     tally = CopyTally(arguments, to_stderr=arguments.target == STREAM)
@@ -291,8 +293,9 @@ def _chosen(name: str, query: str) -> frozenset[str]:
     with SearchIndex(library_at(name)) as index:
         while True:
             page = index.list(limit=500, after=after, filter=query, wait=after is None)
-            if after is None:
+            if page.ignored:
                 say_ignored(page.ignored)
+                raise Misuse("nothing was copied: without the ignored part the filter chooses more conversations")
             for summary in page:
                 found |= {each for each in (summary.id, os.path.basename(summary.directory)) if each}
             if (after := page.next) is None:

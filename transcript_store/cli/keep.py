@@ -59,7 +59,7 @@ conversations are indexed, and with --ship sent to a database or a bucket. A key
   keep status        what was imported, when and from where, what failed, how far it is behind, and what programs will delete
 """
 EPILOG = """\
-exit code of `status`: 0 if it runs and has no problem, 1 otherwise
+exit code of `status`: 0 if it runs and has no problem, 1 otherwise; of `--once`: 1 if a session or the copy failed
 
 examples:
   transcript-store keep --once                           import once, and stop
@@ -164,7 +164,12 @@ def _run(arguments: Namespace, name: str) -> int:
             return 0  # the ordinary end
         finally:
             signal.signal(signal.SIGTERM, before)
-    return 1 if keeper.state.failed or keeper.state.problem is not None else 0
+    return 1 if _has_failed(keeper.state) else 0
+
+
+def _has_failed(state: KeepState) -> bool:
+    """True if a session was not imported, or the copy was not sent."""
+    return bool(state.failed or state.problem is not None or (state.ship is not None and state.ship["failed"]))
 
 
 def _end(_signal: int, _frame: object) -> None:
@@ -340,13 +345,7 @@ def _status(arguments: Namespace, name: str) -> int:
         outlooks = retention_outlook(found, library, cache=import_cache())
     late = _late(state) if runs and state is not None else None
     known_state = state or KeepState(library=_identity(name))
-    is_ok = (
-        runs
-        and late is None
-        and known_state.problem is None
-        and not known_state.failed
-        and not any(one.missing for one in outlooks)
-    )
+    is_ok = runs and late is None and not _has_failed(known_state) and not any(one.missing for one in outlooks)
     if arguments.json:
         say_json(
             {
@@ -419,9 +418,13 @@ def _say_status(
             f"stood     still, or the clock was set, at {gap['at']}, by {gap['seconds']:,} seconds; everything was compared again"
         )
     if state.ship is not None:
-        say(
-            f"shipped   to {one_line(state.ship['to'])} at {state.ship['at']}; {state.ship['left_records']:,} records still to send"
-        )
+        to, at = one_line(state.ship["to"]), state.ship["at"]
+        if at is None:
+            say(f"ship      to {to}: nothing was sent yet")
+        elif state.ship["failed"]:  # how many records those conversations have that the copy lacks is not known
+            say(f"ship      to {to} failed at {at}; there are records still to send")
+        else:
+            say(f"shipped   to {to} at {at}; {state.ship['left_records']:,} records still to send")
         for what, reason in [*state.ship["failed"].items()][:_SHOWN]:
             complain(f"not shipped: {what}: {reason}" if what else f"not shipped: {reason}")
     for program, its in sorted(state.programs.items()):

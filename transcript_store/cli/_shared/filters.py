@@ -10,7 +10,7 @@ from transcript_store.cli._shared.terminal import complain, many
 from transcript_store.display import MOMENTS, period
 from transcript_store.errors import TranscriptStoreError
 
-_OPTIONS = {
+FILTER_OPTIONS = {
     "since": ("WHEN", "after", f"changed since: {MOMENTS}"),
     "until": ("WHEN", "until", "up to that time, or the end of that day or month"),
     "project": ("TEXT", "project", "in a folder whose path contains this"),
@@ -25,7 +25,7 @@ _OPTIONS = {
 def add_filters(parser: ArgumentParser) -> None:
     """Add the options."""
     group = parser.add_argument_group("only conversations")
-    for name, (metavar, _, what) in _OPTIONS.items():
+    for name, (metavar, _, what) in FILTER_OPTIONS.items():
         of_time = {"type": _period} if metavar == "WHEN" else {}
         also = ["--program"] if name == "source" else ["--cwd"] if name == "project" else []
         group.add_argument(f"--{name}", *also, metavar=metavar, help=what, **of_time)  # type: ignore[arg-type]
@@ -33,7 +33,7 @@ def add_filters(parser: ArgumentParser) -> None:
 
 def filters_of(arguments: Namespace) -> str:
     """The options that were given, as a query."""
-    given = ((name, getattr(arguments, option)) for option, (_, name, _) in _OPTIONS.items())
+    given = ((name, getattr(arguments, option)) for option, (_, name, _) in FILTER_OPTIONS.items())
     return " ".join(f'{name}:"{text.replace(chr(34), " ")}"' for name, text in given if text)
 
 

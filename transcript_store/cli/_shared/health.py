@@ -72,7 +72,10 @@ class StatusFile:
         self._failure = ""
         if self._path is not None:
             self._go_on_from(self._path)
-            self._write()
+            try:
+                self._write()
+            except OSError as error:  # it names a temporary file, or none
+                raise OSError(error.errno, error.strerror, self._path) from None
             self._written_at = -math.inf  # so the first round is written, however soon it ends
 
     def _go_on_from(self, path: str) -> None:

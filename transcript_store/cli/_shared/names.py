@@ -539,8 +539,9 @@ def query_and_libraries(
 ) -> tuple[str, list[str]]:
     """The query in a command line's words, and the libraries that the last words name.
 
-    A word names a library if it is an address, the path of a directory that holds conversations, or ends with a slash; with
-    ``is_of_paths`` also if it can only be a path. If the command ``needs_query``, the first word always belongs to the query.
+    A word names a library if it is an address, the path of a directory that holds conversations or that this user may not list, or
+    ends with a slash; with ``is_of_paths`` also if it can only be a path. If the command ``needs_query``, the first word always
+    belongs to the query.
     """
     end = len(words)
     while end > needs_query and (_names_a_library(words[end - 1]) or (is_of_paths and is_path(words[end - 1]))):
@@ -554,7 +555,7 @@ def _names_a_library(word: str) -> bool:
     path = os.path.expanduser(word)
     if not os.path.isdir(path):
         return word.endswith("/") and len(word) > 1
-    return is_path(word) or _has_conversations(path) or os.path.lexists(os.path.join(path, TRANSCRIPT))
+    return is_path(word) or _has_conversations(path, if_refused=True) or os.path.lexists(os.path.join(path, TRANSCRIPT))
 
 
 def is_path(word: str) -> bool:
@@ -620,10 +621,14 @@ def say_unnamed(library: str, command: str) -> bool:
     return bool(left)
 
 
-def _has_conversations(directory: str) -> bool:
-    with suppress(OSError), os.scandir(directory) as entries:
-        return any(os.path.lexists(os.path.join(entry.path, TRANSCRIPT)) for entry in entries)
-    return False
+def _has_conversations(directory: str, *, if_refused: bool = False) -> bool:
+    try:
+        with os.scandir(directory) as entries:
+            return any(os.path.lexists(os.path.join(entry.path, TRANSCRIPT)) for entry in entries)
+    except PermissionError:
+        return if_refused
+    except OSError:
+        return False
 
 
 def _check(directory: str) -> None:

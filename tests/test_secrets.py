@@ -10,7 +10,7 @@ import pytest
 
 from tests.importing.helpers import imported, line, notebook, use_notebooks
 from tests.kit.trees import bytes_below
-from transcript_store import ConversationLibrary, ConversationStore, FileStore, snapshot_of, verify
+from transcript_store import ConversationLibrary, ConversationStore, FileStore, restore_snapshot, snapshot_of, verify
 from transcript_store.importing import import_conversations
 from transcript_store.redaction import SecretRedactor
 from transcript_store.secrets import find_secrets, find_secrets_in_snapshots, forget_secrets
@@ -50,6 +50,10 @@ def made(folder: Path) -> None:
         file.write(f'{{"seq":2,"at":"2026-01-01T00:00:00.000000Z","message":"{TOKEN}'.encode())
     with ConversationStore(folder / "torn") as store:
         store.load()
+    prompt = [{"role": "system", "content": f"The key is {TOKEN}."}, *CLEAN]
+    with ConversationStore(folder / "restored") as store:
+        store.initialize(provider="openai", messages=prompt)
+        restore_snapshot(snapshot_of(store), store)  # the metadata has the system message, too: `restored_from`
 
 
 FOUND = [
@@ -57,6 +61,8 @@ FOUND = [
     ("forgotten prompt", "live", 0, {"github-token": 1}),
     ("live", "live", 0, {"github-token": 3}),
     ("prompt", "live", 0, {"github-token": 2}),
+    ("restored", "generation", 0, {"github-token": 1}),
+    ("restored", "live", 1, {"github-token": 2}),
     ("torn", "quarantine", None, {"github-token": 1}),
 ]
 

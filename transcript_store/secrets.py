@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 Part = Literal["live", "generation", "quarantine", "snapshot"]
-_FIELDS = ("model", "system_prompt", "tools", "labels")
+_FIELDS = ("model", "system_prompt", "tools", "labels", "restored_from")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

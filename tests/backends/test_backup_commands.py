@@ -5,6 +5,7 @@ First an engineer's way: a cron job, a pipe over ssh, a laptop whose projects st
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -18,6 +19,8 @@ from tests.cli.conftest import a_cache_of_its_own, cli
 from tests.cli.helpers import Cli, damage
 from tests.kit.messages import user_message
 from transcript_store import ConversationLibrary, ConversationStore
+from transcript_store._conversation import archive
+from transcript_store._os.directory import Folder
 from transcript_store.cli._shared.health import StatusFile
 from transcript_store.cli._shared.names import printable_name
 
@@ -339,3 +342,25 @@ def test_folders_with_names_of_their_own_keep_them(cli: Cli, tmp_path: Path, tar
     assert files_in(other / "main").keys() == before.keys()
     assert cli("backup", str(tmp_path / "agent/main"), str(tmp_path / "one")).code == 0
     assert files_in(tmp_path / "one/main") == files_in(tmp_path / "agent/main")
+
+
+@pytest.mark.parametrize("target", ["copies", "one.backup"])
+def test_a_conversation_that_cannot_be_copied_is_named_and_stops_no_other(
+    cli: Cli, tmp_path: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    """One lost its transcript: it had been passed over with exit code 0. Of one the archive is closed to this user: that had ended it all."""
+    first, second, third = sorted((str(each.id) for each in library.list()), key=uuid.UUID)
+    os.unlink(tmp_path / "chats" / first / "transcript.jsonl")
+    true_numbers = archive.numbers
+
+    def numbers(folder: Folder) -> list[int]:
+        if folder.path.endswith(second):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return true_numbers(folder)
+
+    monkeypatch.setattr(archive, "numbers", numbers)
+    done = cli("backup", library.directory, str(tmp_path / target))
+    assert (done.code, first in done.err, second in done.err) == (1, True, True)
+    monkeypatch.undo()
+    assert cli("restore", str(tmp_path / target), str(tmp_path / "back")).code == 0
+    assert [str(each.id) for each in ConversationLibrary(tmp_path / "back").list()] == [third]

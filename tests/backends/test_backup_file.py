@@ -121,7 +121,7 @@ def test_a_redacted_copy_names_its_original_and_changes_nothing_beside_it() -> N
     """It has an id of its own, the original's id and head; more of the original is more of the copy."""
     disk, secret = Disk(), "ghp_" + "a1B2" * 9
     with library_on(disk).create(
-        id=ID, messages=[user_message(f"token {secret}")], labels={"title": f"on {secret}"}
+        id=ID, model=f"m-{secret}", messages=[user_message(f"token {secret}")], labels={"title": f"on {secret}"}
     ) as original:
         original.append_messages([user_message("one"), user_message(f"again {secret}")])
     (report,) = whole(backup_library(LIBRARY, "/public", redact=SecretRedactor(), file_system=disk))

@@ -193,3 +193,25 @@ def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path: Path, cli: C
 def test_the_help_names_every_program() -> None:
     """It has the names by heart, so that no format is imported for them."""
     assert tuple(writer.name for writer in WRITERS) == export.PROGRAMS
+
+
+@pytest.mark.parametrize("to", ["jsonl", "markdown", "html", *(writer.name for writer in WRITERS)])
+def test_no_secret_is_in_any_redacted_form(
+    cli: Cli, tmp_path: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    """In the model's name, too: it had stayed in `--to jsonl`, `claude-code` and `pi`."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    token = "ghp_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4zAb3d"
+    given: dict[str, Any] = {
+        "model": f"m-{token}",
+        "system_prompt": token,
+        "labels": {"title": token, "cwd": str(tmp_path)},
+    }
+    messages = [{"role": "user", "content": token}, {"role": "assistant", "content": token}]
+    with library.create(provider="claude", messages=messages, **given) as store:
+        directory = store.directory
+    done = cli("export", directory, "--to", to, "--redact", "--output", str(tmp_path / "out"))
+    assert done.code == 0, done.err
+    written = [path for path in [tmp_path / "out", *(tmp_path / "out").rglob("*")] if path.is_file()]
+    assert written
+    assert not [path for path in written if token.encode() in path.read_bytes()]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.importing.helpers import files_of, imported, line, notebook
-from transcript_store import ConversationLibrary
+from transcript_store import ConversationLibrary, ConversationStore, StorageError
 from transcript_store.importing import ImportReport
 from transcript_store.sources import FoundSource, find_sources
 
@@ -86,6 +88,29 @@ def test_what_was_deleted_on_a_backend_stays_deleted(source: Path, asked: dict[s
     assert report.id is not None
     library.delete(report.id)
     assert imported(source, library, **asked).action == "deleted"
+
+
+def test_a_conversation_of_another_user_stops_no_other_session(
+    source: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Imported once with sudo, say; it had ended each later import. A library that this user may not write to still ends it."""
+    library.create().close()
+    first = again(source, library)
+    true_open = ConversationLibrary.open
+
+    def refuse(self: ConversationLibrary, id: str, **options: Any) -> ConversationStore:
+        if id == first.id:
+            raise StorageError(errno=errno.EACCES, strerror="Permission denied", path=id, doing="read it")
+        return true_open(self, id, **options)
+
+    monkeypatch.setattr(ConversationLibrary, "open", refuse)
+    with source.open("a") as file:
+        file.write(line(say="more"))
+    report = again(source, library)
+    assert (report.action, "Permission denied" in str(report.reason)) == ("refused", True)
+    shutil.rmtree(Path(library.directory) / str(first.id))
+    with pytest.raises(StorageError):
+        again(source, library)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"version": 1, "library": 3}', None])

@@ -560,6 +560,7 @@ class Writes:
         changed: Mapping[int, tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]] | None = None,
         if_head: str | None = None,
         features: Sequence[Feature] | None = None,
+        restored_from: Mapping[str, Any] | None = None,
         **metadata_changes: Any,
     ) -> None:
         """Keep only these records of the live generation, in their order, and archive the rest, in one commit.
@@ -579,6 +580,7 @@ class Writes:
                 archives.
             if_head: as in :meth:`append_message`: a record appended since you chose would be left out too.
             features: as in :meth:`replace_transcript`.
+            restored_from: another value of ``get_metadata().restored_from``, without a secret; None leaves it.
             metadata_changes: as in :meth:`update_metadata`.
 
         Raises:
@@ -593,8 +595,12 @@ class Writes:
             raise ValueError(f"record {not_kept[0]} is to be changed but is not kept: add its number to seqs")
         entries = self._storable.entries([one for one, _ in given.values()], [extra for _, extra in given.values()])
         contents = dict(zip(given, entries, strict=True))
+        origin = self._storable.fields({} if restored_from is None else {"restored_from": restored_from})
         self._next_generation(
-            lambda writer, *more: writer.keep(numbers, contents, *more), if_head, features, metadata_changes
+            lambda writer, members, enabled: writer.keep(numbers, contents, {**members, **origin}, enabled),
+            if_head,
+            features,
+            metadata_changes,
         )
 
     def update_metadata(self, /, **changes: Any) -> None:

@@ -15,6 +15,7 @@ import orjson
 
 from transcript_store._conversation.arguments import Redacting
 from transcript_store._conversation.deleting import sweep
+from transcript_store._conversation.summary import summarize
 from transcript_store._conversation.verify import verify
 from transcript_store._json.strict import encode
 from transcript_store._log.record import GENESIS, Mark, copied, with_contents
@@ -167,7 +168,7 @@ def ship_library(
 
 
 _BATCH = re.compile(rb',"batch":\[\d+,\d+\]\Z')
-_LOOKED_AT = ("system_prompt", "tools", "labels", "restored_from")
+_LOOKED_AT = ("model", "system_prompt", "tools", "labels", "restored_from")
 _MOST_BYTES = 2**31
 
 
@@ -257,9 +258,10 @@ class _FolderHistories:
 
 
 def _holds_one(library: Folder, name: str) -> bool:
+    """True if a folder holds a conversation or a part of one, which cannot be copied and must not be passed over."""
     try:
         with library.subfolder(name) as folder:
-            return folder.status(TRANSCRIPT) is not None
+            return folder.status(TRANSCRIPT) is not None or summarize(library, name) is not None
     except (NotOursError, FileNotFoundError):
         return False
     except OSError:

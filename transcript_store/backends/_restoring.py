@@ -21,7 +21,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -592,14 +592,17 @@ class _Transcripts(Mapping[int, RemoteTranscript]):
         """How an earlier generation is read: its file is never changed, and is open only while it is read."""
 
         def read(offset: int, length: int) -> bytearray:
-            with archive.reading(self._storage.folder, number) as source:
+            with self._refusals(), archive.reading(self._storage.folder, number) as source:
                 return source.read(offset, length)
 
         return read
 
     def _numbers(self) -> list[int]:
-        earlier = (number for number in archive.numbers(self._storage.folder) if number < self._live)
-        return [*earlier, self._live]
+        with self._refusals():
+            return [*(number for number in archive.numbers(self._storage.folder) if number < self._live), self._live]
+
+    def _refusals(self) -> AbstractContextManager[None]:
+        return refusals(self._storage.folder.path, "copy its archive")
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._numbers())

@@ -257,9 +257,10 @@ class _Clean:
         return replace(record, message=message, extra=extra)
 
     def metadata(self, metadata: ConversationMetadata) -> ConversationMetadata:
-        redacted_facts, counts = self._redactor.redact([metadata.system_prompt, metadata.tools, metadata.labels])
+        fields = {name: getattr(metadata, name) for name in ("model", "system_prompt", "tools", "labels")}
+        redacted_fields, counts = self._redactor.redact(fields)
         self.counts.update(counts)
-        return replace(metadata, system_prompt=redacted_facts[0], tools=redacted_facts[1], labels=redacted_facts[2])
+        return replace(metadata, **redacted_fields)
 
 
 class _Target(NamedTuple):

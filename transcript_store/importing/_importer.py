@@ -7,6 +7,8 @@ does the rest.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -121,14 +123,22 @@ class Importer:
         try:
             return self._put(plan, source, report, is_alone=is_alone)
         # These concern the disk, not this session: an import must not continue as if only one source were bad.
-        except (StorageError, PoisonedError):
+        except PoisonedError:
             raise
+        except StorageError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM) or not self._has_folder(plan):
+                raise
+            return replace(report, action="refused", reason=str(error), error=copy_of(error))
         # Not found: it was deleted during the import, or earlier from a backend, which does not take an id again.
         except (ConversationShreddedError, ConversationNotFoundError) as error:
             return replace(report, action="deleted", reason=str(error), error=copy_of(error))
         except TranscriptStoreError as error:  # another process writes it, or it is damaged
             # A copy: what was raised holds the frames that it passed, and with them the session.
             return replace(report, action="refused", reason=str(error), error=copy_of(error))
+
+    def _has_folder(self, plan: SessionPlan) -> bool:
+        """True if the session's conversation has a folder: one of another user concerns no other session."""
+        return os.path.lexists(os.path.join(self._library.directory, conversation_id(plan.format, plan.session)))
 
     def _put(
         self, plan: SessionPlan, source: FileSource | Rows, report: ImportReport, *, is_alone: bool

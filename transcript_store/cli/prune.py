@@ -114,7 +114,7 @@ def run(arguments: Namespace) -> int:
     )
     if not is_backend_address(directory) and (misnamed := too_high(directory)) is not None:
         complain(f"{directory}: {misnamed}")
-    is_incomplete = say_unnamed(directory, "prune")
+    say_unnamed(directory, "prune")
     try:
         due = prune()
     except ValueError as error:
@@ -122,7 +122,7 @@ def run(arguments: Namespace) -> int:
     names = {} if arguments.json else _names(due, directory)
     if arguments.dry_run:
         _tell(due, names, arguments, "would be removed")
-        return 1 if due.skipped or is_incomplete else 0
+        return 1 if due.skipped else 0
     if not arguments.yes:
         _tell(due, names, arguments, "would be removed")
         if due.pruned and not confirmed(f"remove {_counted(due.pruned)}?"):
@@ -133,7 +133,7 @@ def run(arguments: Namespace) -> int:
         _tell(done, names, arguments, "removed")
     else:
         say(_sum(done.pruned, "removed"))
-    return 1 if done.skipped or is_incomplete else 0
+    return 1 if done.skipped else 0
 
 
 def _snapshots(arguments: Namespace) -> Snapshots:

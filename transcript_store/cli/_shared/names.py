@@ -614,11 +614,10 @@ def too_high(directory: str) -> str | None:
     return None
 
 
-def say_unnamed(library: str, command: str) -> bool:
-    """Say on standard error which conversations of a directory a command skips; True if there are some."""
+def say_unnamed(library: str, command: str) -> None:
+    """Say on standard error which conversations of a directory a command skips."""
     if left := folders_without_ids(library):
         complain(f"{command} skips {many(len(left), 'folder')}, such as {for_shell(left[0])}: {NOT_ITS_ID}")
-    return bool(left)
 
 
 def _has_conversations(directory: str, *, if_refused: bool = False) -> bool:

@@ -44,6 +44,10 @@ def made(folder: Path) -> None:
     with ConversationStore(folder / "forgotten prompt") as store:
         store.initialize(system_prompt=f"The key is {TOKEN}.")
         store.update_metadata(system_prompt="")
+    with ConversationStore(folder / "earlier prompt") as store:
+        store.initialize(system_prompt=f"The key is {TOKEN}.", messages=CLEAN)
+        store.update_metadata(system_prompt="")
+        store.replace_transcript(CLEAN)
     with ConversationStore(folder / "torn") as store:
         store.initialize(messages=CLEAN)
     with open(folder / "torn" / "transcript.jsonl", "ab") as file:
@@ -58,6 +62,7 @@ def made(folder: Path) -> None:
 
 FOUND = [
     ("earlier", "generation", 0, {"github-token": 1}),
+    ("earlier prompt", "generation", 0, {"github-token": 1}),
     ("forgotten prompt", "live", 0, {"github-token": 1}),
     ("live", "live", 0, {"github-token": 3}),
     ("prompt", "live", 0, {"github-token": 2}),
@@ -101,6 +106,9 @@ def test_what_a_redacting_store_removes_from_events_is_found_and_forgotten_in_ot
         {"source": TOKEN},
         {"source": {"lines": TOKEN, "line": TOKEN}},
         {"source": {"lines": [TOKEN, {"n": 1, "line": TOKEN, "url": TOKEN}]}},
+        {"source": {"lines": [], TOKEN: 1}},
+        {"source": {"lines": [], "password": password}},
+        {"source": {"lines": [{"line": {}, "password": password}, {TOKEN: 1}, {"n": TOKEN}, {"end": TOKEN}]}},
     ]
     extras = []
     for name, redact in (("before", SecretRedactor()), ("after", None)):
@@ -116,6 +124,22 @@ def test_what_a_redacting_store_removes_from_events_is_found_and_forgotten_in_ot
     assert list(find_secrets(tmp_path / "after")) == []
 
 
+def test_a_pattern_may_match_the_name_of_a_field(tmp_path: Path) -> None:
+    """The names of the metadata's fields are ours."""
+    redact = SecretRedactor(patterns=["model|labels|tools|system_prompt"])
+    library = ConversationLibrary(tmp_path / "library")
+    with library.create(
+        model="the model", system_prompt="of models", labels={"title": "labels"}, messages=CLEAN
+    ) as store:
+        own_id = store.id
+    assert [one.reason for one in forget_secrets(library, redact=redact)] == [None]
+    assert list(find_secrets(library, redact=redact)) == []
+    with library.open(own_id, read_only=True) as store:
+        metadata = store.get_metadata()
+    assert (metadata.model, metadata.system_prompt) == ("the [redacted:pattern]", "of [redacted:pattern]s")
+    assert metadata.labels == {"title": "[redacted:pattern]"}
+
+
 def test_what_cannot_be_done_is_named_and_the_rest_is_done(tmp_path: Path) -> None:
     """One that is being written to, one that is damaged: with their reasons. When the writer is gone the same call does it."""
     made(tmp_path)
@@ -126,7 +150,7 @@ def test_what_cannot_be_done_is_named_and_the_rest_is_done(tmp_path: Path) -> No
     left = {Path(one.directory).name: str(one.reason) for one in done if one.reason is not None}
     assert left.keys() == {"live", "prompt"}
     assert "lock" in left["live"]
-    assert parts(find_secrets(tmp_path))[0] == FOUND[2]
+    assert parts(find_secrets(tmp_path))[0] == FOUND[3]
     assert [Path(one.directory).name for one in forget_secrets(tmp_path) if one.reason is None] == ["live"]
 
 

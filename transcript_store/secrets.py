@@ -25,7 +25,7 @@ import orjson
 
 from transcript_store.conversation import ConversationMetadata, ConversationStore, Verify
 from transcript_store.errors import ConversationNotFoundError, GenerationNotFoundError, TranscriptStoreError
-from transcript_store.formats import redacted_record, redaction_of
+from transcript_store.formats import redacted_fields, redacted_record, redaction_of
 from transcript_store.import_notes import first_shown, note_of, redaction_covers
 from transcript_store.keys import KeyProvider
 from transcript_store.library import ConversationLibrary, ConversationSummary, list_conversations
@@ -158,7 +158,9 @@ def found_in(store: ConversationStore, summary: ConversationSummary, redactor: S
     is_unknown = bool(shown_from) and not _knows(store, shown_from, redactor)
     for number in range(live.generation):
         try:
-            counts = _in_records(store, number, redactor)
+            counts = _sum(
+                _in_metadata(store.get_metadata(generation=number), redactor), _in_records(store, number, redactor)
+            )
         except GenerationNotFoundError:
             continue
         except TranscriptStoreError as error:
@@ -249,7 +251,7 @@ def metadata_values(metadata: ConversationMetadata) -> dict[str, Any]:
 
 
 def _in_metadata(metadata: ConversationMetadata, redactor: SecretRedactor) -> Mapping[str, int]:
-    return redactor.redact(metadata_values(metadata)).counts
+    return redacted_fields(metadata_values(metadata), redactor)[1]
 
 
 def _in_records(store: ConversationStore, generation: int | None, redactor: SecretRedactor) -> dict[str, int]:
@@ -399,7 +401,7 @@ def _redact_live(store: ConversationStore, redactor: SecretRedactor, *, is_neede
             changed[record.seq] = (message, extra)
     metadata = store.get_metadata()
     now = metadata_values(metadata)
-    clean = redactor.redact(now).value
+    clean, _ = redacted_fields(now, redactor)
     changes = {name: value for name, value in clean.items() if value is not now[name]}
     if "labels" in changes:
         changes["replace_labels"] = changes.pop("labels")  # a label whose name was a secret must not stay

@@ -16,13 +16,15 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import a_cache_of_its_own, cli
-from tests.cli.helpers import Cli, damage
+from tests.cli.helpers import ENVIRONMENT, Cli, damage
 from tests.kit.messages import user_message
 from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store._conversation import archive
 from transcript_store._os.directory import Folder
+from transcript_store.backends import LibraryShipper, NotShipped
 from transcript_store.cli._shared.health import StatusFile
 from transcript_store.cli._shared.names import printable_name
+from transcript_store.testing import SimulatedBackend
 
 __all__ = ["a_cache_of_its_own", "cli"]
 COMMAND = [sys.executable, "-m", "transcript_store"]
@@ -348,9 +350,13 @@ def test_folders_with_names_of_their_own_keep_them(cli: Cli, tmp_path: Path, tar
 def test_a_conversation_that_cannot_be_copied_is_named_and_stops_no_other(
     cli: Cli, tmp_path: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
-    """One lost its transcript: it had been passed over with exit code 0. Of one the archive is closed to this user: that had ended it all."""
+    """One lost its transcript: it had been passed over with exit code 0. The archive of another one was closed to this user, which
+    had ended the whole backup. A folder of another program is no conversation.
+    """
     first, second, third = sorted((str(each.id) for each in library.list()), key=uuid.UUID)
     os.unlink(tmp_path / "chats" / first / "transcript.jsonl")
+    (tmp_path / "chats" / "package").mkdir()
+    (tmp_path / "chats" / "package" / "metadata.json").write_text('{"name": "of another program"}')
     true_numbers = archive.numbers
 
     def numbers(folder: Folder) -> list[int]:
@@ -358,9 +364,28 @@ def test_a_conversation_that_cannot_be_copied_is_named_and_stops_no_other(
             raise PermissionError(errno.EACCES, "Permission denied")
         return true_numbers(folder)
 
-    monkeypatch.setattr(archive, "numbers", numbers)
-    done = cli("backup", library.directory, str(tmp_path / target))
-    assert (done.code, first in done.err, second in done.err) == (1, True, True)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(archive, "numbers", numbers)
+        done = cli("backup", library.directory, str(tmp_path / target))
+    assert (done.code, first in done.err, second in done.err, "package" in done.err) == (1, True, True, False)
     assert cli("restore", str(tmp_path / target), str(tmp_path / "back")).code == 0
     assert [str(each.id) for each in ConversationLibrary(tmp_path / "back").list()] == [third]
+
+
+def test_a_stream_that_is_closed_is_an_error_of_ours(tmp_path: Path, library: ConversationLibrary) -> None:
+    for command, said in (
+        (f"backup '{library.directory}' - 2>&1 >&-", "writes a stream to standard output"),
+        (f"restore - '{tmp_path}/restored' 2>&1 <&-", "standard input is cut off"),
+    ):
+        shell = ["/bin/sh", "-c", f"'{sys.executable}' -m transcript_store {command} | cat"]
+        assert said in subprocess.run(shell, capture_output=True, text=True, check=False, env=ENVIRONMENT).stdout
+
+
+def test_a_shipper_names_a_conversation_without_its_transcript(library: ConversationLibrary) -> None:
+    """It had been passed over, as by `backup`."""
+    one = next(iter(library.list())).directory
+    os.unlink(Path(one, "transcript.jsonl"))
+    with LibraryShipper(library.directory, SimulatedBackend()) as shipper:
+        reports = [*shipper.send()]
+    assert [report.directory for report in reports if isinstance(report, NotShipped)] == [one]
+    assert len(reports) == 3

@@ -429,8 +429,6 @@ def test_closed_streams(tmp_path: Path) -> None:
         f"record '{directory}' <&-",
         f"show '{tmp_path}/none' 2>&-; [ $? = 1 ]",
         f"usage '{tmp_path}/used' --by session,project >&-",
-        f"backup '{tmp_path}' - 2>&1 >&- | grep -q 'writes a stream to standard output'",
-        f"restore - '{tmp_path}/restored' 2>&1 <&- | grep -q 'standard input is cut off'",
     ):
         done = subprocess.run(
             ["/bin/sh", "-c", f"'{sys.executable}' -m transcript_store {command}"],

@@ -55,7 +55,7 @@ def test_what_is_no_page_is_not_replaced(tmp_path, cli: Cli):
     path = conversation(tmp_path / "today", [{"role": "user", "content": "Where were we?"}])
     done = cli("view", path, "--output", f"{path}/metadata.json")
     assert done.code == 1
-    assert "the file there is no page of this program; choose another path" in done.err
+    assert "a file that is not a page of this program is there; choose another path" in done.err
     assert cli("verify", path).code == 0
 
 

@@ -87,7 +87,28 @@ def test_what_was_deleted_on_a_backend_stays_deleted(source: Path, asked: dict[s
     report = imported(source, library)
     assert report.id is not None
     library.delete(report.id)
-    assert imported(source, library, **asked).action == "deleted"
+    gone = imported(source, library, **asked)
+    assert (gone.action, gone.id) == ("deleted", report.id)
+
+
+def test_the_fork_of_a_deleted_original_grows_on_a_backend(source: Path) -> None:
+    """As in a directory: its lines had been left out, and nothing was said."""
+    pytest.importorskip("transcript_store.backends", reason="the package without its backends")
+    from transcript_store.testing import SimulatedBackend
+
+    library = ConversationLibrary(SimulatedBackend())
+    original = imported(source, library)
+    with library.open(str(original.id)) as store:
+        store.append_message({"role": "assistant", "content": "of the library"})
+    for said in ("b", "c"):
+        with source.open("a") as file:
+            file.write(line(say=said))
+        fork = imported(source, library, diverged="fork")
+        if said == "b":
+            library.delete(str(original.id))
+    assert fork.action == "grew"
+    with library.open(str(fork.id), read_only=True) as store:
+        assert [message["content"] for message in store.get_messages()] == ["a", "b", "c"]
 
 
 def test_a_conversation_of_another_user_stops_no_other_session(

@@ -64,6 +64,7 @@ def test_once_and_the_status(home: Path, tmp_path: Path, cli: Cli) -> None:
 
 def test_a_copy_that_fails_is_no_success(home: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was "shipped to … ; 0 records still to send" with exit code 0, though the server had never answered."""
+    pytest.importorskip("transcript_store.backends", reason="the package without its backends")
     pytest.importorskip("obstore")
     from transcript_store.backends import LibraryShipper
 
@@ -78,7 +79,7 @@ def test_a_copy_that_fails_is_no_success(home: Path, tmp_path: Path, cli: Cli, m
     said = cli("keep", "status", "--into", str(library))
     assert said.code == 1
     assert "\nship      to memory:///agents failed at " in said.out
-    assert "; there are records still to send\n" in said.out
+    assert "; the number of records still to send is unknown\n" in said.out
     assert "shipped" not in said.out
     assert status(cli, library)["is_ok"] is False
 

@@ -78,11 +78,17 @@ DOCUMENTS = ["chat_messages", "mapping create_time", "requests requesterUsername
              "session_id session_start last_updated messages"]  # fmt: skip
 
 
+@pytest.mark.parametrize("length", [0, 70_000])
+@pytest.mark.parametrize("is_first", [False, True])
 @pytest.mark.parametrize("members", DOCUMENTS)
-def test_a_line_that_quotes_a_document_makes_no_document_of_the_file(tmp_path: Path, members: str) -> None:
-    """A tool that saves chats is called with one: the lines around it are messages all the same."""
+def test_a_line_that_quotes_a_document_makes_no_document_of_the_file(
+    tmp_path: Path, members: str, is_first: bool, length: int
+) -> None:
+    """A tool that saves chats is called with one: the lines around it are messages all the same; so it is if it is the only line."""
     arguments = {"type": "tool_use", "id": "t", "name": "save", "input": {name: [] for name in members.split()}}
-    said = [{"role": "user", "content": "Save it."}, {"role": "assistant", "content": [arguments]}]
+    said: list[dict[str, Any]] = [{"role": "user", "content": "Save it."}]
+    said += [{"role": "assistant", "content": [arguments], "padding": "x" * length}]
+    said = said[1:] if is_first else said
     done = imported(tmp_path, said)
     assert done.report.format == "jsonl"
     with done.library.open(str(done.report.id), read_only=True) as store:

@@ -17,7 +17,7 @@ from transcript_store._conversation.storage import Reader, RefreshResult, Storag
 from transcript_store._conversation.summary import TokenUsage, UsageCount
 from transcript_store._conversation.writer import Writer
 from transcript_store._json.strict import EncodedMessage, encode
-from transcript_store._log.log import AppendResult, Recovery
+from transcript_store._log.log import AppendResult, Log, Recovery
 from transcript_store._log.messages import Messages
 from transcript_store._log.record import Entry, Gap, Position, Record
 from transcript_store._os.filesystem import refusals
@@ -225,14 +225,24 @@ class Reads:
         count.add_conversation(self)
         return count.result()
 
-    def get_metadata(self, *, at_start: bool = False) -> ConversationMetadata:
+    def get_metadata(self, *, at_start: bool = False, generation: int | None = None) -> ConversationMetadata:
         """The conversation's metadata: a frozen value and a fresh copy.
 
-        With ``at_start`` the metadata when the live generation started, as the first line of the transcript has it.
+        Args:
+            at_start: the metadata when the live generation started, as the first line of the transcript has it.
+            generation: the same of the generation with this number.
+
+        Raises:
+            GenerationNotFoundError: there is no such generation.
         """
+        if generation is not None:
+            arguments.require_count("generation", generation)
         with self._guard.locked():
             storage = self._guard.reader()
-            return _metadata_at_start(storage) if at_start else _metadata_now(storage)
+            if generation is not None:
+                with storage.archived(generation) as log:
+                    return _metadata_at_start(storage, log)
+            return _metadata_at_start(storage, storage.log) if at_start else _metadata_now(storage)
 
     @property
     def id(self) -> str:
@@ -305,7 +315,10 @@ class Reads:
             storage = self._guard.reader()
             storage.sync_before_copy()
             yield FrozenConversation(
-                _metadata_now(storage), storage.log.each_record(), _position(storage), _metadata_at_start(storage)
+                _metadata_now(storage),
+                storage.log.each_record(),
+                _position(storage),
+                _metadata_at_start(storage, storage.log),
             )
 
     @property
@@ -351,9 +364,8 @@ def _metadata_now(storage: Storage) -> ConversationMetadata:
     return _metadata.public(storage.members, storage.updated_at, sealed=storage.log.header.is_sealed)
 
 
-def _metadata_at_start(storage: Storage) -> ConversationMetadata:
-    header = storage.log.header
-    return _metadata.public(storage.members_at_start, header.at, sealed=header.is_sealed)
+def _metadata_at_start(storage: Storage, log: Log) -> ConversationMetadata:
+    return _metadata.public(storage.members_at_start(log), log.header.at, sealed=log.header.is_sealed)
 
 
 def _position(storage: Storage) -> TranscriptPosition:

@@ -282,13 +282,12 @@ class Storage(ABC):
         """The members on the disk. A writer has them."""
         return self.members
 
-    @property
-    def members_at_start(self) -> dict[str, Any]:
-        """The metadata when the live generation started."""
-        members = self.log.header.metadata
-        if self.sealing is None or not self.log.header.is_sealed:
+    def members_at_start(self, log: Log) -> dict[str, Any]:
+        """The metadata when a generation started: the live one, or an :meth:`archived` one."""
+        members = log.header.metadata
+        if self.sealing is None or not log.header.is_sealed:
             return members
-        return Sealing(self.sealing.key, self.files, b"").opened(members, self.log.path)
+        return Sealing(self.sealing.key, self.files, b"").opened(members, log.path)
 
     def document(self, members: dict[str, Any], mark: Mark | None) -> bytes:
         """The stored metadata.json."""

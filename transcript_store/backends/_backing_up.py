@@ -15,7 +15,7 @@ import orjson
 
 from transcript_store._conversation.arguments import Redacting
 from transcript_store._conversation.deleting import sweep
-from transcript_store._conversation.summary import summarize
+from transcript_store._conversation.layout import read_metadata
 from transcript_store._conversation.verify import verify
 from transcript_store._json.strict import encode
 from transcript_store._log.record import GENESIS, Mark, copied, with_contents
@@ -31,10 +31,12 @@ from transcript_store.backends._restoring import RemoteState, Restored, encoded_
 from transcript_store.backends._shipping import Shipped, Shipper, looks_of
 from transcript_store.errors import (
     ConversationNotFoundError,
+    CorruptMetadataError,
     CorruptTranscriptError,
     KeyNeededError,
     StorageError,
     TranscriptStoreError,
+    UnsupportedVersionError,
 )
 from transcript_store.redaction import SecretRedactor
 
@@ -133,7 +135,7 @@ class LibraryShipper:
             return None
         try:
             with library.subfolder(name) as folder:
-                return looks_of(folder)
+                return looks_of(folder) or (object() if _has_lost_its_transcript(folder) else None)
         except (NotOursError, FileNotFoundError):
             return None
         except OSError:
@@ -186,9 +188,9 @@ def redacted_copy(standing: RemoteState, redact: SecretRedactor, path: str) -> R
     redacting = Redacting(redact, path, _MOST_BYTES)
 
     def change(members: dict[str, Any], seq: int = 0, head: str = GENESIS.decode()) -> dict[str, Any]:
-        fields = {name: members[name] for name in _LOOKED_AT if members.get(name)}
+        fields = {name: redact.redact(members[name]).value for name in _LOOKED_AT if members.get(name)}
         origin = {"conversation": original, "generation": members["generation"], "seq": seq, "head": head}
-        return {**members, **redact.redact(fields).value, "forked_from": origin}
+        return {**members, **fields, "forked_from": origin}
 
     def without_secrets(body: bytes) -> bytes:
         members = orjson.loads(body + b"}")
@@ -257,11 +259,22 @@ class _FolderHistories:
         return f"{self.name}/{id}" if id else self.name
 
 
+def _has_lost_its_transcript(folder: Folder) -> bool:
+    """True if a folder without a transcript has the metadata.json of a conversation, and not another program's."""
+    try:
+        read_metadata(folder)
+    except (CorruptMetadataError, UnsupportedVersionError):
+        return False
+    except StorageError:
+        return True  # the error says why when it is opened
+    return True
+
+
 def _holds_one(library: Folder, name: str) -> bool:
     """True if a folder holds a conversation or a part of one, which cannot be copied and must not be passed over."""
     try:
         with library.subfolder(name) as folder:
-            return folder.status(TRANSCRIPT) is not None or summarize(library, name) is not None
+            return folder.status(TRANSCRIPT) is not None or _has_lost_its_transcript(folder)
     except (NotOursError, FileNotFoundError):
         return False
     except OSError:

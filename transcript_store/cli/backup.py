@@ -225,7 +225,8 @@ def _backup(arguments: Namespace, status: StatusFile) -> int:
         from transcript_store.redaction import SecretRedactor
 
         options["redact"] = SecretRedactor()
-    if "" in (arguments.filter, *(getattr(arguments, option) for option in FILTER_OPTIONS)):
+    given = (arguments.filter, *(getattr(arguments, option) for option in FILTER_OPTIONS))
+    if any(isinstance(one, str) and not one.strip() for one in given):
         raise Misuse("a filter is empty, and nothing was copied: it would choose every conversation; leave it out")
     query = " ".join(filter(None, (filters_of(arguments), arguments.filter)))
     chosen = _chosen(name, query) if query else None

@@ -103,7 +103,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--again",
         action="store_true",
-        help="also sessions that were deleted here, or that export wrote",
+        help="also sessions that were deleted here (not on a backend), or that export wrote",
     )
     parser.add_argument("--empty", action="store_true", help="import sessions without a message too")
     parser.add_argument("--dry-run", action="store_true", help="report what would be imported, and stop")

@@ -59,7 +59,7 @@ conversations are indexed, and with --ship sent to a database or a bucket. A key
   keep status        what was imported, when and from where, what failed, how far it is behind, and what programs will delete
 """
 EPILOG = """\
-exit code of `status`: 0 if it runs and has no problem, 1 otherwise; of `--once`: 1 if a session or the copy failed
+exit code of `status`: 0 if it runs and has no problem, 1 otherwise; of `--once`: 1 if a session, the index or the copy failed
 
 examples:
   transcript-store keep --once                           import once, and stop
@@ -421,8 +421,8 @@ def _say_status(
         to, at = one_line(state.ship["to"]), state.ship["at"]
         if at is None:
             say(f"ship      to {to}: nothing was sent yet")
-        elif state.ship["failed"]:  # how many records those conversations have that the copy lacks is not known
-            say(f"ship      to {to} failed at {at}; there are records still to send")
+        elif state.ship["failed"]:
+            say(f"ship      to {to} failed at {at}; the number of records still to send is unknown")
         else:
             say(f"shipped   to {to} at {at}; {state.ship['left_records']:,} records still to send")
         for what, reason in [*state.ship["failed"].items()][:_SHOWN]:

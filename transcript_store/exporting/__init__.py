@@ -33,7 +33,7 @@ from transcript_store.exporting._files import (
     write_new,
 )
 from transcript_store.file_names import absolute_path
-from transcript_store.formats import Loss, SessionFolder, SessionWriter, WrittenSession, redacted_extra
+from transcript_store.formats import Loss, SessionFolder, SessionWriter, WrittenSession, redacted_extra, redacted_fields
 from transcript_store.import_notes import MOST, note_of, session_id
 from transcript_store.library import ConversationLibrary
 from transcript_store.redaction import SecretRedactor, require_redactor
@@ -258,9 +258,9 @@ class _Clean:
 
     def metadata(self, metadata: ConversationMetadata) -> ConversationMetadata:
         fields = {name: getattr(metadata, name) for name in ("model", "system_prompt", "tools", "labels")}
-        redacted_fields, counts = self._redactor.redact(fields)
+        clean, counts = redacted_fields(fields, self._redactor)
         self.counts.update(counts)
-        return replace(metadata, **redacted_fields)
+        return replace(metadata, **clean)
 
 
 class _Target(NamedTuple):

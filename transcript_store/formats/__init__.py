@@ -23,6 +23,6 @@ __all__ = [
     "OutgoingConversation", "PlannedRecord", "Result", "SessionFolder", "SessionPlan", "SessionReader",
     "SessionWriter", "Source", "SourceHead", "SourceLine", "SourceLines", "StampingReader", "Tables", "Text",
     "Thinking", "WrittenSession", "generic_sessions", "handed", "head_of", "in_another_encoding", "is_form_known",
-    "nearly_json_lines", "original_lines", "pack_line", "redacted_extra", "redacted_plan", "redacted_record",
-    "redaction_of", "to_neutral", "unpack_line", "with_branches",
+    "nearly_json_lines", "original_lines", "pack_line", "redacted_extra", "redacted_fields", "redacted_plan",
+    "redacted_record", "redaction_of", "to_neutral", "unpack_line", "with_branches",
 ]  # fmt: skip

@@ -266,6 +266,17 @@ def redacted_plan(plan: SessionPlan, redactor: SecretRedactor) -> SessionPlan:
     )
 
 
+def redacted_fields(fields: Mapping[str, Any], redactor: SecretRedactor) -> tuple[dict[str, Any], Mapping[str, int]]:
+    """Fields of the metadata without secrets, and the number of each kind. Their names are ours, whatever a pattern matches."""
+    counts: Counter[str] = Counter()
+    now = {}
+    for name, value in fields.items():
+        found = redactor.redact(value)
+        counts.update(found.counts)
+        now[name] = found.value
+    return now, dict(sorted(counts.items()))
+
+
 def redacted_extra(extra: Mapping[str, Any], redactor: SecretRedactor) -> tuple[dict[str, Any], Mapping[str, int]]:
     """A record's ``extra`` without secrets, including its packed lines; and the number of each kind."""
     from transcript_store.redaction import SecretRedactor  # its patterns take a while to load
@@ -278,13 +289,13 @@ def redacted_extra(extra: Mapping[str, Any], redactor: SecretRedactor) -> tuple[
         return found.value
 
     source = extra.get("source")
-    # The names of members are ours here, whatever a pattern matches. A secret with a known form is none of them: it is
-    # removed as a name too, and in a value that its name reveals.
+    # The names of members are ours here, whatever a pattern matches. A secret with a known form is never such a name: it
+    # is removed as a name too, and in a value that its name reveals.
     values = {name: None if name == "source" else clean(value) for name, value in extra.items()}
     by_form = SecretRedactor().redact(values)
     counts.update(by_form.counts)
     now = dict(by_form.value)
-    if isinstance(source, dict) and isinstance(source.get("lines"), list):
+    if isinstance(source, dict) and isinstance(source.get("lines"), list) and source.keys() <= _OF_A_SOURCE:
         now["source"] = {
             name: [_line(line, clean) for line in value] if name == "lines" else clean(value)
             for name, value in source.items()
@@ -308,13 +319,18 @@ def _most(*found: Mapping[str, int]) -> dict[str, int]:
     return {kind: max(counts.get(kind, 0) for counts in found) for kind in sorted({*chain(*found)})}
 
 
+_OF_A_SOURCE = {"lines", "restated", "unstorable"}
+_OF_A_LINE = {"n": int, "part": int, "spelling": int, "end": str, "line": dict, "raw": str, "raw_base64": str}
+
+
 def _line(packed: Any, clean: Callable[[Any], Any]) -> Any:
-    if not isinstance(packed, dict):
+    """A packed line; anything else that stands in its place is an ordinary value."""
+    if not isinstance(packed, dict) or not all(isinstance(v, _OF_A_LINE.get(k, ())) for k, v in packed.items()):
         return clean(packed)
-    ours = ("n", "part", "spelling", "end", "raw_base64")
-    now = {name: value if name in ours else clean(value) for name, value in packed.items()}
-    now |= {name: clean({name: packed[name]})[name] for name in ("raw_base64",) if name in packed}
-    return now
+    # The name says that it is base64.
+    return {
+        name: clean({name: value})[name] if name == "raw_base64" else clean(value) for name, value in packed.items()
+    }
 
 
 def redaction_of(redactor: SecretRedactor) -> dict[str, Any]:

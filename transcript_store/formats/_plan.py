@@ -196,11 +196,11 @@ class SourceHead:
     def is_document_with(self, *members: str, opening: bytes | tuple[bytes, ...] = b"{") -> bool:
         """True if it begins as a JSON object, or with ``opening``, and its first bytes name all these members.
 
-        If the first of several lines is an object by itself, the members must be its own: a line of JSON Lines may quote a document.
+        If its first line is an object by itself, the members must be its own: a line of JSON Lines may quote a document.
         """
         text = self.start.removeprefix(b"\xef\xbb\xbf").lstrip()
-        first, _, others = text.partition(b"\n")
-        if self.objects and first.startswith(b"{") and first.rstrip().endswith(b"}") and others.strip():
+        first, end, _ = text.partition(b"\n")
+        if self.objects and first.startswith(b"{") and (not end or first.rstrip().endswith(b"}")):
             return set(members) <= self.objects[0].keys()
         return text.startswith(opening) and all(f'"{name}"'.encode() in self.start for name in members)
 

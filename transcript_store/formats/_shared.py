@@ -6,6 +6,7 @@ from transcript_store.formats._packing import (
     original_lines,
     pack_line,
     redacted_extra,
+    redacted_fields,
     redacted_plan,
     redacted_record,
     redaction_of,
@@ -32,5 +33,6 @@ __all__ = [
     "Format", "ImportFinding", "Loss", "OutgoingConversation", "PlannedRecord", "SessionFolder", "SessionPlan",
     "SessionReader", "SessionWriter", "Source", "SourceHead", "SourceLine", "SourceLines", "StampingReader", "Tables",
     "WrittenSession", "handed", "head_of", "in_another_encoding", "nearly_json_lines", "original_lines", "pack_line",
-    "redacted_extra", "redacted_plan", "redacted_record", "redaction_of", "unpack_line", "with_branches",
+    "redacted_extra", "redacted_fields", "redacted_plan", "redacted_record", "redaction_of", "unpack_line",
+    "with_branches",
 ]  # fmt: skip

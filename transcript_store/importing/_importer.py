@@ -129,8 +129,7 @@ class Importer:
             if error.errno not in (errno.EACCES, errno.EPERM) or not self._has_folder(plan):
                 raise
             return replace(report, action="refused", reason=str(error), error=copy_of(error))
-        # Not found: it was deleted during the import, or earlier from a backend, which does not take an id again.
-        except (ConversationShreddedError, ConversationNotFoundError) as error:
+        except ConversationShreddedError as error:
             return replace(report, action="deleted", reason=str(error), error=copy_of(error))
         except TranscriptStoreError as error:  # another process writes it, or it is damaged
             # A copy: what was raised holds the frames that it passed, and with them the session.
@@ -172,7 +171,7 @@ class Importer:
                 return replace(report, action="unchanged", reason=_EXPORTED)
             work = _PlanImport(self._library, group, own_id, plan, source, is_alone=is_alone, is_first=self._is_first)
             done = work.run(dry_run=self._dry_run, may_create=self._may_create(own_id, plan, report))
-            is_deleted = done.action == "empty" and own_id in self._deleted
+            is_deleted = done.action == "deleted" or (done.action == "empty" and own_id in self._deleted)
             next_id = conversation_id(plan.format, session, copy + 1)
             if is_deleted and not self._has(next_id):
                 return replace(report, action="deleted", id=own_id)
@@ -240,7 +239,7 @@ def _held(entries: Callable[[], Iterable[PlannedRecord]]) -> Callable[[], Iterab
 
 
 class _Done(NamedTuple):
-    action: Literal["created", "grew", "unchanged", "replaced", "reread", "diverged", "empty"]
+    action: Literal["created", "grew", "unchanged", "replaced", "reread", "diverged", "empty", "deleted"]
     reason: str | None = None
 
 
@@ -270,7 +269,8 @@ class _PlanImport:
     def run(self, *, dry_run: bool, may_create: bool = True) -> _Done:
         """Look, and then write unless nothing is to be done. A reader looks first: it writes nothing at all (F2)."""
         if may_create and self._is_first and self._group is not None and not dry_run:
-            with suppress(ConversationExistsError, ConversationLockedError):  # or it is there all the same
+            # Or it is there all the same, or was deleted from a backend: that is found out below.
+            with suppress(ConversationExistsError, ConversationLockedError, ConversationNotFoundError):
                 self._create(self._group)
                 return _Done("created")
         for tries_left in reversed(range(_TRIES)):
@@ -288,6 +288,8 @@ class _PlanImport:
                     self.superseded += supersede(self._library, self._id, self._plan, self._source)
                     self._create(self._group)
                     return _Done("created")
+                except ConversationNotFoundError:  # it was deleted from a backend, which does not take an id again
+                    return _Done("deleted")
                 except (ConversationExistsError, ConversationLockedError):  # another process is creating it just now
                     if not tries_left:
                         raise

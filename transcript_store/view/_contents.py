@@ -239,7 +239,7 @@ def _redacted(found: PageContents, redactor: SecretRedactor) -> PageContents:
         return tuple(replace(each, record=each.record and record(each.record)) for each in given)
 
     metadata = found.metadata
-    fields = clean({name: getattr(metadata, name) for name in ("model", "system_prompt", "tools", "labels")})
+    fields = {name: clean(getattr(metadata, name)) for name in ("model", "system_prompt", "tools", "labels")}
     return replace(
         found,
         metadata=replace(metadata, **fields),

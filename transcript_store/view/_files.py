@@ -48,4 +48,6 @@ def _refuse_what_is_no_page(path: str) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
             if file.read(len(MARK)) != MARK:
-                raise PageError(path=path, reason="the file there is no page of this program; choose another path")
+                raise PageError(
+                    path=path, reason="a file that is not a page of this program is there; choose another path"
+                )

@@ -170,7 +170,7 @@ def summary_at(name: str) -> ConversationSummary | None:
         listed.close()
 
 
-NOT_ITS_ID = "the folder's name is not the conversation's id, which `list --json` shows: rename it"
+NOT_ITS_ID = "the folder's name is not the conversation's id, which `list --json` shows: rename it, or fork it"
 
 
 def folders_without_ids(library: str) -> list[str]:
@@ -178,7 +178,8 @@ def folders_without_ids(library: str) -> list[str]:
     if is_backend_address(library):
         return []
     names = sorted(name for name in os.listdir(library) if not (is_id(name) or name.startswith(".")))
-    return [path for name in names if os.path.lexists(os.path.join(path := os.path.join(library, name), TRANSCRIPT))]
+    paths = [path for name in names if os.path.lexists(os.path.join(path := os.path.join(library, name), TRANSCRIPT))]
+    return [path for path in paths if summary_at(path) is not None]
 
 
 def fork_of(name: str, into: ConversationLibrary, *, through_seq: int | None = None, **options: Any) -> str:

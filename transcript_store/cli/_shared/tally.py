@@ -163,7 +163,7 @@ class ImportTally:
         if self._actions or not (self._skipped or self._empty):
             say(f"{what}{'dry run: ' if self._is_dry_run else ''}{self.done}{_inside(self._parts.total())}")
         if self._actions["deleted"]:
-            say("deleted: their conversations were deleted here; --again imports them again")
+            say("deleted: their conversations were deleted here; --again imports them again, but not on a backend")
         if self._empty:
             say(f"left out: {many(self._empty, 'session')} without a message (--empty imports the new ones)")
         if number := self._skipped.total():

@@ -78,6 +78,7 @@ DOCUMENTS = ["chat_messages", "mapping create_time", "requests requesterUsername
              "session_id session_start last_updated messages"]  # fmt: skip
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("length", [0, 70_000])
 @pytest.mark.parametrize("is_first", [False, True])
 @pytest.mark.parametrize("members", DOCUMENTS)

@@ -28,6 +28,7 @@ DOCUMENTS = TOP / "docs"
 OWN = [contender for contender in CONTENDERS if not contender.requirements]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("contender", OWN, ids=lambda contender: contender.driver)
 def test_a_driver_does_what_it_is_asked(contender, tmp_path: Path) -> None:
     """It stores so many messages, hands them out again, and each answer is a time that it took."""

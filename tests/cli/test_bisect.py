@@ -90,6 +90,7 @@ def test_the_message_is_named_with_the_command_that_shows_it(cli: Cli, today: Pa
     assert {path: path.read_bytes() for path in today.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.long
 def test_each_beginning_is_a_conversation_of_its_own(cli: Cli, today: Path, tmp_path: Path) -> None:
     """The check may verify it, and write to it."""
     text = (

@@ -461,6 +461,7 @@ def test_a_database_that_is_swapped_is_not_copied(tmp_path: Path, monkeypatch: p
             raise AssertionError("another database was believed to be this one")
 
 
+@pytest.mark.long
 def test_an_archive_of_many_members_is_looked_through_once(
     tmp_path: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -262,6 +262,7 @@ def asked(port: int, token: str, host: str, **headers: str) -> int:
         return int(connection.makefile("rb").readline().split()[1])
 
 
+@pytest.mark.long
 def test_a_terminal_shows_the_address_whose_token_is_another_one_each_time(library, tmp_path):
     """At the port that was named, also right after a server that was there before. Its page asks for the port of the tunnel alone."""
     port, forwarded = free_port(), free_port()
@@ -309,6 +310,7 @@ def test_a_port_that_is_taken_is_named(library, tmp_path):
     assert f"cannot listen at port {port}: Address already in use" in done.stderr
 
 
+@pytest.mark.long
 def test_what_is_no_port_is_refused_before_anything_is_opened(library):
     from transcript_store.serving import serve
 

@@ -192,6 +192,7 @@ def test_pages_of_an_earlier_generation(last, before):
         assert [record.seq for record in records] == [n for n in range(1, 8) if n < before][-last:]
 
 
+@pytest.mark.long
 def test_pytest_finds_the_fixtures(tmp_path):
     (tmp_path / "test_it.py").write_text("""
 def test_it(conversation_library, simulated_disk):

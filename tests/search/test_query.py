@@ -56,6 +56,7 @@ def index(tmp_path_factory):
         yield index
 
 
+@pytest.mark.long
 @given(query=QUERIES)
 @example(query="x" * 1_000_000)
 @example(query="東" * 20_000)

@@ -50,6 +50,7 @@ def test_what_begins_like_a_data_url_takes_no_time_by_its_square(piece):
     assert time.process_time() - begin < 60
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_terms_without_spaces_are_found_all_of_them_and_nothing_else(script, tmp_path):
     """Recall 1.0 and no false hit, for terms of one to four characters that stand anywhere in a sentence.

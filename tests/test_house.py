@@ -19,7 +19,7 @@ import pytest
 import transcript_store
 from tests.module_list import DOCUMENT, module_list
 
-pytestmark = pytest.mark.long  # `.ci/run` runs them first, with the linters: whoever uses the package need not
+pytestmark = pytest.mark.long  # `.ci/run` runs them first, with the linters: users of the package do not need them
 PACKAGE = Path(transcript_store.__file__).parent
 TESTS = Path(__file__).parent
 SOURCES = sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))

@@ -267,7 +267,7 @@ def test_a_secret_is_removed_for_good(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["prune --keep-generations 1 --dry-run", "writers"])
 def test_what_skips_folders_that_are_not_named_by_an_id_says_so(cli: Cli, tmp_path: Path, command: str) -> None:
-    """A reader of the documents found it: `writers chats` said that nobody writes, while `chats/today` had a writer."""
+    """A reader of the documents found it: `writers chats` reported no writer, while `chats/today` had one."""
     library = tmp_path / "chats"
     make(library)
     name, *options = command.split()

@@ -17,7 +17,6 @@ from transcript_store.cli._shared.names import (
     libraries,
     library_at,
     printable_name,
-    summary_at,
 )
 from transcript_store.cli._shared.terminal import (
     Misuse,
@@ -133,9 +132,9 @@ def run(arguments: Namespace) -> int:
 
 
 def _in_other_folders(arguments: Namespace, directory: str) -> Iterator[str]:
-    for folder in folders_without_ids(directory):
-        if (summary := summary_at(folder)) is not None and _is_asked_for(arguments, summary):
-            yield f"{printable_name(folder)}: {NOT_ITS_ID}"
+    for summary in folders_without_ids(directory):
+        if _is_asked_for(arguments, summary):
+            yield f"{printable_name(summary.directory)}: {NOT_ITS_ID}"
 
 
 def _say_skipped(sentences: Sequence[str]) -> None:

@@ -173,13 +173,13 @@ def summary_at(name: str) -> ConversationSummary | None:
 NOT_ITS_ID = "the folder's name is not the conversation's id, which `list --json` shows: rename it, or fork it"
 
 
-def folders_without_ids(library: str) -> list[str]:
+def folders_without_ids(library: str) -> list[ConversationSummary]:
     """The conversations of a directory that `list` shows and a library's calls skip: no id names their folders."""
     if is_backend_address(library):
         return []
     names = sorted(name for name in os.listdir(library) if not (is_id(name) or name.startswith(".")))
     paths = [path for name in names if os.path.lexists(os.path.join(path := os.path.join(library, name), TRANSCRIPT))]
-    return [path for path in paths if summary_at(path) is not None]
+    return [summary for summary in map(summary_at, paths) if summary is not None]
 
 
 def fork_of(name: str, into: ConversationLibrary, *, through_seq: int | None = None, **options: Any) -> str:
@@ -618,7 +618,7 @@ def too_high(directory: str) -> str | None:
 def say_unnamed(library: str, command: str) -> None:
     """Say on standard error which conversations of a directory a command skips."""
     if left := folders_without_ids(library):
-        complain(f"{command} skips {many(len(left), 'folder')}, such as {for_shell(left[0])}: {NOT_ITS_ID}")
+        complain(f"{command} skips {many(len(left), 'folder')}, such as {for_shell(left[0].directory)}: {NOT_ITS_ID}")
 
 
 def _has_conversations(directory: str, *, if_refused: bool = False) -> bool:

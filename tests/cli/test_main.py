@@ -398,9 +398,12 @@ def test_record_stops_if_its_acknowledgements_cannot_be_written(tmp_path: Path) 
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("arguments", [("--help",), ("show", "DIR"), ("verify", "DIR")])
-def test_output_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """An output that takes nothing (a full disk) is exit code 1 and one line, at the end too."""
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("--version",), ("help", "show"), ("show", "DIR"), ("verify", "DIR")]
+)
+def test_output_refused(tmp_path: Path, arguments: tuple[str, ...], unbuffered: str) -> None:
+    """An output that takes nothing (a full disk) is exit code 1 and one line, at the end too; argparse itself ignores it."""
     directory = conversation(tmp_path / "c", [{"content": "x"}])
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
@@ -409,12 +412,29 @@ def test_output_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            env=ENVIRONMENT,
+            env={**ENVIRONMENT, "PYTHONUNBUFFERED": unbuffered},
         )
     assert (done.returncode, done.stderr) == (
         1,
         "transcript-store: cannot continue: standard output: No space left on device\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "code_if_both"), [(("nosuch",), 2, 2), (("show", "DIR"), 1, 1), (("-h",), 0, 141)]
+)
+def test_standard_error_without_a_reader(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, code_if_both: int
+) -> None:
+    """`2>&1 | head -1`: Python flushed it again at exit, and the exit code was 120."""
+    words = [str(tmp_path / "none") if word == "DIR" else word for word in arguments]
+    for is_both, expected in ((False, code), (True, code_if_both)):
+        reading, writing = os.pipe()
+        os.close(reading)
+        output = writing if is_both else subprocess.DEVNULL
+        done = subprocess.run([*COMMAND, *words], stdout=output, stderr=writing, check=False, env=ENVIRONMENT)
+        os.close(writing)
+        assert done.returncode == expected
 
 
 def test_closed_streams(tmp_path: Path) -> None:

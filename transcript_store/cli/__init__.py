@@ -193,6 +193,13 @@ class _Parser(argparse.ArgumentParser):
                 joined.append(word)
         return joined
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print on standard output as the commands do: argparse ignores that it refuses (a full disk), and exits with 0."""
+        if message and file is not None and file is sys.stdout:
+            terminal.say_on(message)
+        else:
+            super()._print_message(message, file)
+
     def print_help(self, file: Any = None) -> None:
         """Print the help, unless ``-h`` was the start of a folder's name such as ``-home-ada``, which Python 3.13 splits."""
         if names := self._names_like_options():
@@ -256,6 +263,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: argparse ended the command, after ``--help`` (code 0) or because of invalid arguments (code 2).
     """
+    try:
+        return _main(argv)
+    finally:
+        terminal.give_up_closed_errors()
+
+
+def _main(argv: Sequence[str] | None) -> int:
     try:
         with _seldom_collected(), terminal.warnings_shown():
             try:

@@ -370,8 +370,23 @@ def flush() -> None:
 
 def give_up_output() -> None:
     """Point standard output to /dev/null. Else Python would flush it again at exit, and fail again."""
+    _to_null(sys.stdout)
+
+
+def give_up_closed_errors() -> None:
+    """Point standard error to /dev/null if it takes nothing (`2>&1 | head -1`). Else Python would flush it again at exit, and
+    replace the exit code by 120.
+    """
+    if sys.stderr is not None:
+        try:
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            _to_null(sys.stderr)
+
+
+def _to_null(stream: TextIO | None) -> None:
     with suppress(OSError, AttributeError, ValueError):
-        output = sys.stdout.fileno()
+        output = stream.fileno()  # type: ignore[union-attr]  # None, or a stream without a number: nothing is flushed
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, output)
         os.close(null)

@@ -304,7 +304,7 @@ class InvalidSnapshotIdError(TranscriptStoreError):
 
     id: str
     reason: str
-    hint: Hint | None = Hint.LIST_CONVERSATIONS
+    hint: Hint | None = Hint.LIST_SNAPSHOTS
     _says = "{error.reason}"
 
 
@@ -313,7 +313,7 @@ class SnapshotNotFoundError(TranscriptStoreError):
 
     id: str
     path: str | None = None
-    hint: Hint | None = Hint.LIST_CONVERSATIONS
+    hint: Hint | None = Hint.LIST_SNAPSHOTS
 
     def _problem(self) -> str:
         return f"{self.path or 'the store'}: there is no snapshot {self.id}"

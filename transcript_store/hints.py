@@ -22,6 +22,7 @@ class Hint(Enum):
     CHECK_THE_PATH = "check the path"
     INITIALIZE = "check the path; initialize() starts a new conversation there"
     LIST_CONVERSATIONS = "list() shows the conversations"
+    LIST_SNAPSHOTS = "list() shows the snapshots"
     LOAD = "call load(), initialize() or load_or_initialize() first"
     LOAD_HERE = "load() it in this process"
     RELOAD = "call load() again"

@@ -23,8 +23,10 @@ from transcript_store import (
     CorruptTranscriptError,
     Finding,
     Hint,
+    InvalidSnapshotIdError,
     MissingExtraError,
     MissingTokenError,
+    SnapshotNotFoundError,
     StorageError,
     verify,
 )
@@ -34,6 +36,14 @@ from transcript_store.installation import install_command
 
 PATHS = ["read_only=True", "repair()", "through_seq", "call load() again", "{error}{directory}", "verify() says"]
 PYTHON = re.compile(r"\(\)|[a-z_]+=|ChatConfig|_[a-z]+_")
+
+
+def test_a_snapshot_that_is_missing_is_not_looked_for_among_conversations() -> None:
+    """It said "list() shows the conversations"."""
+    missing = SnapshotNotFoundError(id="0b8f", path="/kept")
+    assert str(missing) == "/kept: there is no snapshot 0b8f; list() shows the snapshots"
+    assert str(InvalidSnapshotIdError(id="x", reason="x is not an id")).endswith("; list() shows the snapshots")
+    assert error_sentence(missing, "snapshot").endswith("; `transcript-store snapshot list` lists the stored ones")
 
 
 @pytest.mark.sampled(every=5)

@@ -91,6 +91,7 @@ _IN_THE_SHELL = {
     Hint.CHECK_THE_PATH: _CHECK_THE_PATH,
     Hint.INITIALIZE: _CHECK_THE_PATH,  # in a shell the path was probably mistyped: a new conversation there would be wrong
     Hint.LIST_CONVERSATIONS: _CHECK_THE_PATH,
+    Hint.LIST_SNAPSHOTS: "`transcript-store snapshot list` lists the stored ones",
     Hint.OPEN_ONE_OF_THEM: "`transcript-store list {directory}` lists them; name one",
     Hint.LOAD: "start the program again",
     Hint.LOAD_HERE: "start the program again",
@@ -175,7 +176,6 @@ _IN_A_COMMAND = {
         Hint.WAIT_OR_READ: "--wait SECONDS waits for its end",
         Hint.TAKE_OVER: "--wait SECONDS waits for its end, and --take-over claims it now",
     },
-    "snapshot": {Hint.LIST_CONVERSATIONS: "`transcript-store snapshot list` lists the stored ones"},
     "chat": {
         Hint.WAIT_OR_READ: "--new starts another conversation, in the library",
         Hint.INSTALL_EXTRA: f"{{error.install}}; {_WITHOUT_A_KEY}",

@@ -321,6 +321,36 @@ def test_a_foreign_file_does_not_stop_a_prune(
     assert (elsewhere / "transcript-000000.jsonl").read_text() == "mine"
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+@pytest.mark.parametrize("call", ["rename", "open_directory"])
+def test_a_folder_that_is_closed_to_this_user_stops_no_other(
+    shelf: ConversationLibrary, clock: Clock, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    """The prune ended at the first one; those after it stayed, and nothing named them. Refused is the delete, or a look into archive/."""
+    chats = sorted(make_at(shelf, clock, 40, "a") for _ in range(4))
+    clock.now = Clock.NOON - 40 * DAY
+    replaced(shelf, chats[2], 1)
+    clock.now = Clock.NOON
+    real = getattr(clock, call)
+
+    def refuse(what: str, *arguments: Any) -> Any:
+        is_it = arguments[0] == chats[2] if call == "rename" else what == "archive"
+        if is_it:
+            raise OSError(number, "Permission denied")
+        return real(what, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, call, refuse)
+        if call == "open_directory":
+            (due,) = shelf.prune(older_than=timedelta(days=1)).skipped
+            assert (due.id, due.skipped) == (chats[2], "it cannot be read: Permission denied")
+        done = shelf.prune(older_than=timedelta(days=1), dry_run=False)
+    assert [item.id for item in done.skipped] == [chats[2]]
+    assert "ermi" in (done.skipped[0].skipped or "")
+    assert len(done.pruned) == 3
+    assert [summary.id for summary in shelf.list()] == [chats[2]]
+
+
 class Refusing(MemorySnapshotStore):
     """A store of snapshots that keeps what it is given, and says that it could not."""
 

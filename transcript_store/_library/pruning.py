@@ -6,6 +6,7 @@ a conversation that was written to in between, or that a process has open, stays
 
 from __future__ import annotations
 
+import errno
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -117,7 +118,10 @@ LEFT_ALONE = (
     InvalidMetadataError,
     *_OF_KEYS,
 )
-"""Errors about one conversation: it is skipped, and the prune continues. A refusal of the system ends the prune."""
+"""Errors about one conversation: it is skipped, and the prune continues. A refusal of the system ends the prune, unless it is
+about permissions, which belong to one folder.
+"""
+_CLOSED = (errno.EACCES, errno.EPERM)
 
 LABELS_ARE_SEALED = "whether it is expired is unknown: its labels are sealed, and the library has no key that opens it"
 
@@ -262,6 +266,10 @@ class Pruner:
             return []  # another process deleted it
         except NotOursError as error:
             return [replace(known, skipped=f"it cannot be read: {error.reason}")]
+        except OSError as error:
+            if error.errno not in _CLOSED:
+                raise
+            return [replace(known, skipped=f"it cannot be read: {error.strerror}")]
         if summary.damage is not None:
             return [replace(item, skipped=f"it is damaged: {summary.damage}") for item in found]
         return found
@@ -341,10 +349,11 @@ class Pruner:
         except LEFT_ALONE as error:
             reason = _reason(error)
         except StorageError as error:
-            # An error of the disk concerns every conversation: the prune ends.
-            if not isinstance(error.__cause__, NotOursError):
+            # An error of the disk concerns every conversation: the prune ends. What another program put there, and what
+            # this user may not change, concerns this one alone.
+            if not (isinstance(error.__cause__, NotOursError) or error.errno in _CLOSED):
                 raise
-            reason = _reason(error)  # another program put it there, the system is fine
+            reason = _reason(error)
         stay = {(item.what, item.generation) for item in due} - {(item.what, item.generation) for item in gone}
         return gone + [replace(item, skipped=reason) for item in due if (item.what, item.generation) in stay]
 

@@ -46,7 +46,7 @@ with --yes.
 
 An import counts as a change: an imported session expires after its last import. A conversation is removed completely,
 with its archive and its quarantine, or not at all. With --snapshots its messages are stored as a snapshot first. A
-conversation that is open to write, is damaged, or has other files in its folder is skipped and named.
+conversation that is open to write, is damaged, has other files in its folder, or may not be changed by you is skipped and named.
 """
 EPILOG = """\
 exit code: 0 if everything expired was removed (or nothing was expired), 1 if something was skipped, 2 if it was not confirmed

@@ -313,6 +313,9 @@ If a secret got into a conversation: replace the transcript (or delete the conve
 had it, then --rebuild. Until then the index keeps words of deleted messages. The disk may still keep the deleted file's bytes.
 """
 INDEX_EPILOG = """\
+exit code: 0 if all of the library is indexed, 1 if an index is damaged, 3 if conversations were left out (standard error names
+them, and why); --status and --purge index nothing
+
 examples:
   transcript-store index chats
   transcript-store index chats --status
@@ -331,31 +334,35 @@ def configure_index(parser: ArgumentParser) -> None:
 
 
 def run_index(arguments: Namespace) -> int:
-    """Update, rebuild or purge the indexes, and print what they have. The exit code is 1 if an index is damaged."""
-    worst = 0
+    """Update, rebuild or purge the indexes, and print what they have.
+
+    The exit code is 1 if an index is damaged; else 3 if conversations were left out, as of a search.
+    """
+    is_intact = is_complete = True
     for directory in libraries(arguments.libraries, on_backends=True):
         with SearchIndex(library_at(directory)) if is_backend_address(directory) else SearchIndex(directory) as index:
             if arguments.rebuild or arguments.purge:
                 index.purge()
             if not (arguments.status or arguments.purge):
-                _update(index)
+                is_complete = _update(index) and is_complete
             found = index.status()
-        worst = max(worst, 0 if found.is_intact else 1)
+        is_intact = is_intact and found.is_intact
         if arguments.json:
             say_json({"library": printable_name(directory), **asdict(found)})
         else:
             _say(directory, found)
-    return worst
+    return 1 if not is_intact else 0 if is_complete else 3
 
 
-def _update(index: SearchIndex) -> None:
-    """Update an index, with progress in the status line."""
+def _update(index: SearchIndex) -> bool:
+    """Update an index, with progress in the status line. False if conversations were left out."""
     while has_status() and (left := index.update(seconds=0.5)).not_indexed:
         status(f"indexing: {many(left.not_indexed, 'conversation')} to go")
     done = index.update()
     if has_status():
         status("")
     say_not_read(done.not_read, "index")
+    return not (done.not_read or done.not_indexed)
 
 
 def _say(directory: str, found: IndexStatus) -> None:

@@ -144,6 +144,34 @@ def test_a_library_that_this_user_may_not_list_is_no_word_of_the_query(
     assert query_and_libraries(["house", chats.name]) == ("house", [chats.name])
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "closed", "today"),
+        ("delete", "closed/0b8", "-y"),
+        ("rename", "closed", "today", "x"),
+        ("usage", "closed/in"),
+    ],
+)
+def test_a_library_that_this_user_may_not_enter_is_not_an_empty_one(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """That "there is no conversation" was said of one that was there: in a closed folder `lexists` finds nothing."""
+    lstat, closed = os.lstat, str(tmp_path / "closed")
+    os.mkdir(closed)
+
+    def as_another_user(path: Any, *arguments: Any, **named: Any) -> Any:
+        if str(path).startswith(f"{closed}/"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return lstat(path, *arguments, **named)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.lstat", as_another_user)
+    code, out, err = cli(*words)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"transcript-store: {closed}: cannot look into the folder: Permission denied [EACCES]; check")
+
+
 def test_a_beginning_of_several(cli: Cli, chats: Path) -> None:
     """What may mean two is misuse, with both of them; nothing is deleted."""
     for command in ("delete", "fork", "show", "verify"):
@@ -302,4 +330,4 @@ def test_verify_means_the_library_of_chat_if_none_is_named(
     monkeypatch.setenv("TRANSCRIPT_STORE_LIBRARY", str(tmp_path / "named"))
     chat_library().create(messages=[{"n": 4}]).close()
     code, out, err = cli("verify")
-    assert (code, "1 conversation: 1 whole" in out, "as no library is named" in err) == (0, True, True)
+    assert (code, "1 conversation: 1 intact" in out, "as no library is named" in err) == (0, True, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from bisect import bisect_left
@@ -24,8 +25,9 @@ from transcript_store.cli._shared.terminal import (
 )
 from transcript_store.cli._shared.terminal import time as moment_of
 from transcript_store.display import printable_address
-from transcript_store.errors import ConversationNotFoundError
+from transcript_store.errors import ConversationNotFoundError, StorageError
 from transcript_store.file_names import TRANSCRIPT, absolute_path, is_id
+from transcript_store.hints import Hint
 
 if TYPE_CHECKING:
     from transcript_store import ConversationLibrary, ConversationStore, ConversationSummary, Diagnosis, FileStore
@@ -418,18 +420,20 @@ def existing(name: str, in_library: str | None = None) -> str:
     path = resolve_name(f"{name}/{in_library}" if in_library else name)
     if is_backend_address(path):
         with_id(path)  # or it is a library
-    elif os.path.lexists(path):
         return path
-    elif in_library is None and (library := _library_meant(name)) is not None:
+    if os.path.lexists(path):
+        return path
+    require_a_view(path)
+    if in_library is None and (library := _library_meant(name)) is not None:
         here = f"; the one in this directory is ./{name}" if find_in(os.getcwd(), name) else ""
         reason = "there is no conversation yet" if name == LAST else f"there is no conversation {name!r}"
         if BEGINNING.fullmatch(name):  # an id here is a hash of the program's, so its start means nothing
             reason += " (give the id that a program gave a session in full)"
         raise ConversationNotFoundError(path=printable_name(library), reason=f"{reason}{here}")
-    elif _TOO_SHORT.fullmatch(os.path.basename(path)):
+    if _TOO_SHORT.fullmatch(os.path.basename(path)):
         reason = "the start of an id has at least four characters, and there is no conversation of this name"
         raise ConversationNotFoundError(path=path, reason=reason)
-    elif in_library is not None:
+    if in_library is not None:
         reason = "there is no conversation (two words mean a library, and a conversation in it)"
         raise ConversationNotFoundError(path=path, reason=reason)
     return path
@@ -631,7 +635,28 @@ def _has_conversations(directory: str, *, if_refused: bool = False) -> bool:
         return False
 
 
+def require_a_view(path: str) -> None:
+    """Raise unless this user may see whether a path exists: in a closed folder `lexists` says that nothing does.
+
+    Raises:
+        StorageError: a folder above it is closed to this user.
+    """
+    try:
+        os.lstat(path)
+    except PermissionError as error:
+        raise StorageError(
+            errno=error.errno or errno.EACCES,
+            strerror=error.strerror or "",
+            path=os.path.dirname(path),
+            doing="look into the folder",
+            hint=Hint.CHECK_PERMISSIONS,
+        ) from None
+    except (OSError, ValueError):
+        pass  # there is nothing of that name
+
+
 def _check(directory: str) -> None:
+    require_a_view(directory)
     if not os.path.lexists(directory):
         raise ConversationNotFoundError(path=directory, reason="there is no such directory")
     if not os.path.isdir(directory):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,15 @@ import pytest
 
 from tests.importing.helpers import imported, line, notebook, use_notebooks
 from tests.kit.trees import bytes_below
-from transcript_store import ConversationLibrary, ConversationStore, FileStore, restore_snapshot, snapshot_of, verify
+from transcript_store import (
+    ConversationLibrary,
+    ConversationStore,
+    FileStore,
+    StorageError,
+    restore_snapshot,
+    snapshot_of,
+    verify,
+)
 from transcript_store.importing import import_conversations
 from transcript_store.redaction import SecretRedactor
 from transcript_store.secrets import find_secrets, find_secrets_in_snapshots, forget_secrets
@@ -70,6 +79,26 @@ FOUND = [
     ("restored", "live", 1, {"github-token": 2}),
     ("torn", "quarantine", None, {"github-token": 1}),
 ]
+
+
+def test_a_quarantine_that_cannot_be_read_is_not_one_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The conversation opens, and its quarantine is closed to this user: nothing was said, and `secrets` ended with 0."""
+    library = ConversationLibrary(tmp_path / "library")
+    library.create(messages=[{"role": "user", "content": "Hello"}]).close()
+    (one,) = library.list()
+
+    def refuse(path: str) -> None:
+        raise StorageError(
+            errno=errno.EACCES, strerror="Permission denied", path=path, doing="look at the conversation"
+        )
+
+    monkeypatch.setattr("transcript_store.secrets.verify", refuse)
+    for report in (*find_secrets(library), *forget_secrets(library)):
+        assert (report.part, report.directory) == ("quarantine", one.directory)
+        assert "Permission denied" in (report.reason or "")
+    assert len([*find_secrets(library)]) == len([*forget_secrets(library)]) == 1
 
 
 def test_each_part_with_secrets_is_found_and_forgotten_and_nothing_else_changes(tmp_path: Path) -> None:

@@ -138,11 +138,11 @@ def _found(library: Library, redactor: SecretRedactor) -> Iterator[FoundSecrets]
     for summary in library.conversations():
         try:
             with library.open(summary, read_only=True) as store:
-                found = found_in(store, summary, redactor)
+                found, is_refused = found_in(store, summary, redactor), False
         except TranscriptStoreError as error:
-            found = [unreadable(summary, redactor, error)]
+            found, is_refused = [unreadable(summary, redactor, error)], True
         yield from found
-        yield from in_quarantine(summary, redactor)
+        yield from in_quarantine(summary, redactor, is_refused=is_refused)
 
 
 def found_in(store: ConversationStore, summary: ConversationSummary, redactor: SecretRedactor) -> list[FoundSecrets]:
@@ -176,8 +176,13 @@ def found_in(store: ConversationStore, summary: ConversationSummary, redactor: S
     return found
 
 
-def in_quarantine(summary: ConversationSummary, redactor: SecretRedactor) -> list[FoundSecrets]:
-    """The quarantine of a conversation in a folder, its torn tail included, if the bytes in it hold secrets."""
+def in_quarantine(
+    summary: ConversationSummary, redactor: SecretRedactor, *, is_refused: bool = False
+) -> list[FoundSecrets]:
+    """The quarantine of a conversation in a folder, its torn tail included, if the bytes in it hold secrets.
+
+    ``is_refused``: the conversation could not be opened, and that is reported.
+    """
     if not os.path.isabs(summary.directory):
         return []
     counts: Counter[str] = Counter()
@@ -190,8 +195,10 @@ def in_quarantine(summary: ConversationSummary, redactor: SecretRedactor) -> lis
                 file.seek(offset)
                 for line in file:  # damaged bytes: only their text is searched
                     counts.update(redactor.redact(line.decode("utf-8", "replace")).counts)
-    except TranscriptStoreError:
-        return []  # the conversation was refused for the same reason
+    except TranscriptStoreError as error:
+        # If the conversation was refused too, it is reported already. A quarantine that is closed alone must not pass for one
+        # without secrets.
+        return [] if is_refused else [FoundSecrets(**of, part="quarantine", reason=str(error), error=error)]
     except OSError as error:
         return [FoundSecrets(**of, part="quarantine", reason=f"cannot be read: {error.strerror}")]
     return [FoundSecrets(**of, part="quarantine", counts=dict(sorted(counts.items())))] if counts else []
@@ -330,10 +337,10 @@ def _forgotten(library: Library, redactor: SecretRedactor, seconds: float) -> It
         try:
             # Searched without a lock, so that conversations without secrets are never blocked.
             with library.open(summary, read_only=True) as reader:
-                found = found_in(reader, summary, redactor)
+                found, is_refused = found_in(reader, summary, redactor), False
         except TranscriptStoreError as error:
-            found = [unreadable(summary, redactor, error)]
-        found += in_quarantine(summary, redactor)
+            found, is_refused = [unreadable(summary, redactor, error)], True
+        found += in_quarantine(summary, redactor, is_refused=is_refused)
         readable = [one for one in found if one.reason is None]
         yield from (ForgottenSecrets(**_members(one)) for one in found if one.reason is not None)
         done = 0

@@ -84,6 +84,29 @@ def test_a_copy_that_fails_is_no_success(home: Path, tmp_path: Path, cli: Cli, m
     assert status(cli, library)["is_ok"] is False
 
 
+def test_a_failure_names_its_conversation_once(
+    home: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`keep status` printed the path of what was not shipped twice: an error of the library begins with it."""
+    pytest.importorskip("transcript_store.backends", reason="the package without its backends")
+    pytest.importorskip("obstore")
+    from transcript_store.backends import LibraryShipper, NotShipped
+
+    one = str(tmp_path / "library" / "one")
+
+    def send(_shipper: LibraryShipper) -> list[NotShipped]:
+        error = StorageError(errno=errno.EACCES, strerror="Permission denied", path=one, doing="copy the conversation")
+        return [NotShipped(directory=one, error=error)]
+
+    monkeypatch.setattr(LibraryShipper, "send", send)
+    write(home, "a", [1, 2])
+    library = str(tmp_path / "library")
+    assert cli("keep", "--once", "--into", library, "--ship", "memory:///agents").code == 1
+    said = cli("keep", "status", "--into", library).err
+    assert f"not shipped: {one}: cannot copy the conversation: Permission denied" in said
+    assert said.count(one) == 1
+
+
 def test_it_runs_until_it_is_ended(home: Path, tmp_path: Path, cli: Cli) -> None:
     """New sessions are imported while it runs; a second one names the first; SIGTERM is an ordinary end."""
     library = tmp_path / "library"

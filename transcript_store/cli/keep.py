@@ -426,7 +426,7 @@ def _say_status(
         else:
             say(f"shipped   to {to} at {at}; {state.ship['left_records']:,} records still to send")
         for what, reason in [*state.ship["failed"].items()][:_SHOWN]:
-            complain(f"not shipped: {what}: {reason}" if what else f"not shipped: {reason}")
+            complain(f"not shipped: {_about(what, reason)}")
     for program, its in sorted(state.programs.items()):
         if its.sessions or its.imports:
             lag = f", {behind[program]:,} of them have something that the library lacks" if behind.get(program) else ""
@@ -438,9 +438,14 @@ def _say_status(
     if state.problem is not None:
         complain(f"since {state.problem['since']} it cannot {state.problem['doing']}: {state.problem['reason']}")
     for source, failure in [*state.failed.items()][:_SHOWN]:
-        complain(f"{source}: {failure['reason']}")
+        complain(_about(source, failure["reason"]))
     if len(state.failed) > _SHOWN:
         complain(f"and {len(state.failed) - _SHOWN:,} more that failed (--json has all)")
     from transcript_store.cli.doctor import say_outlooks  # here: `doctor` imports its probes
 
     say_outlooks(outlooks)
+
+
+def _about(path: str, reason: str) -> str:
+    """A reason with the path that it is about, once: an error of the library begins with it."""
+    return reason if path in reason else f"{path}: {reason}"

@@ -37,8 +37,8 @@ class RedactedBeforeError(TranscriptStoreError):
     """The stored conversation was redacted, and this import would bring the secrets back. Nothing was written."""
 
     _says = (
-        "it was imported with its secrets taken out, and has changed since; import it so again (--redact, and the same "
-        "--redact-pattern), or delete the conversation {error.id} first"
+        "it was imported with its secrets removed, and this import would store them: it removes none, or not the same; import "
+        "it as before (--redact, and the same --redact-pattern), or delete the conversation {error.id} first"
     )
     id: str
     source: str

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from transcript_store import ConversationShreddedError
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json, path
 from transcript_store.cli._shared.keys import VARIABLE, add_keys, command_keys, key_in
 from transcript_store.cli._shared.names import (
@@ -255,8 +256,8 @@ examples:
 """
 
 _HAS_NO_KEY = "it is not sealed"
-_LOST_ITS_KEY = "; it can never be read again"
-"""How ``ConversationShreddedError`` ends: there is no key left to wrap."""
+_LOST_ITS_KEY = ConversationShreddedError(path="", shredded_at="").problem.rpartition(";")[2]
+"""The end of a reason that is a ``ConversationShreddedError``: there is no key left to wrap. A ``Rotation`` has sentences only."""
 
 
 def configure_rotate_key(parser: ArgumentParser) -> None:

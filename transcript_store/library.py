@@ -29,13 +29,19 @@ from transcript_store._conversation.arguments import require_bool, require_redac
 from transcript_store._conversation.key_changes import Rotation, Shredding, required
 from transcript_store._conversation.metadata import checked_id
 from transcript_store._conversation.storage import Reader
-from transcript_store._conversation.summary import ConversationSummary, TokenUsage, UsageCount, require_page
-from transcript_store._library.folders import ConversationWriter, Folders, fork
+from transcript_store._conversation.summary import (
+    ConversationSummary,
+    TokenUsage,
+    UsageCount,
+    require_page,
+    summary_in,
+)
+from transcript_store._library.folders import ConversationWriter, Folders, fork, in_another_folder
 from transcript_store._library.group import ConversationGroup
 from transcript_store._library.pruning import PrunedItem, Pruner, Pruning, require_store, rule_of
 from transcript_store._os import filesystem
 from transcript_store._os.filesystem import FileSystem
-from transcript_store._os.names import is_id, new_id
+from transcript_store._os.names import TRANSCRIPT, is_id, new_id
 from transcript_store._sealing.keys import EncryptionKey, Keyring, keyring_of
 from transcript_store.conversation import (
     ConversationStore,
@@ -401,7 +407,9 @@ class ConversationLibrary:
         self._folders.require(checked_id(id))
         from transcript_store._conversation.verify import verify  # a listing does not need it
 
-        return verify(self._folders.path_of(id), file_system=self._folders.files)
+        files, path = self._folders.files, self._folders.path_of(id)
+        found, summary = verify(path, file_system=files), summary_in(files, path)
+        return found if summary is None else with_misplaced(found, id, summary.id)
 
     def fork(self, id: str, *, through_seq: int | None = None, into: Into | None = None) -> str:
         """Copy a conversation, or its records up to ``through_seq``, into a new one; returns the id of the new one.
@@ -512,8 +520,9 @@ class ConversationLibrary:
         all its files, a generation, the quarantine of one conversation. After a crash or an error, some of them are
         removed and the others are whole; repeat the call to continue. Each item is checked again under the
         conversation's lock: a conversation that was written to since then stays. So does one that is open to write, or
-        damaged, or has other files in its folder; ``skipped`` names those. (With ``hold_lock=False`` it is open only
-        during a call.) A dry run takes no lock, so it does not detect open conversations.
+        damaged, or has other files in its folder, or that this user may not change; ``skipped`` names those. (With
+        ``hold_lock=False`` it is open only during a call.) A dry run takes no lock, so it does not detect open
+        conversations.
 
         Args:
             older_than: delete conversations that changed last before this moment, or so long ago: an aware
@@ -632,6 +641,17 @@ def with_labels(summary: ConversationSummary, conversation: ConversationStore) -
         labels = conversation.get_metadata().labels
         return replace(summary, title=title_in(labels), labels=labels)
     return None
+
+
+def with_misplaced(found: Verification, name: str, own_id: str | None) -> Verification:
+    """A verification, with a finding if the folder's name is the id of another conversation: a library does not open it."""
+    if own_id is None or own_id == name or not is_id(name):
+        return found
+    from transcript_store._conversation.verify import Finding  # a listing does not need it
+
+    reason, path = in_another_folder(own_id, name), f"{found.directory}/{TRANSCRIPT}"
+    finding = Finding(path=path, kind="wrong-conversation", reason=reason)
+    return replace(found, findings=(*found.findings, finding))
 
 
 def delete_conversation(directory: filesystem.AnyPath, *, file_system: FileSystem | None = None) -> None:

@@ -129,7 +129,7 @@ def test_a_library_or_a_store_of_snapshots(cli: Cli, tmp_path: Path, name: str |
     (tmp_path / "others").mkdir()
     (tmp_path / "others/file").write_text("")
     code, out, _ = cli("verify", str(tmp_path / "chats"))
-    assert (code, out) == (0, f"{tmp_path}/chats: 1 conversation: 1 whole\n")
+    assert (code, out) == (0, f"{tmp_path}/chats: 1 conversation: 1 intact\n")
     for directory, way in (
         ("snapshots", f"`transcript-store snapshot verify --store {tmp_path}/snapshots`"),
         ("others", "these files are not ours"),

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import a_cache_of_its_own, cli
-from transcript_store import ConversationLibrary
+from transcript_store import ConversationLibrary, CorruptTranscriptError
 from transcript_store.cli._shared.names import backend_at
 
 __all__ = ["a_cache_of_its_own", "cli"]
@@ -33,7 +34,7 @@ def chats(tmp_path):
 
 def test_verify(chats, cli):
     code, out, err = cli("verify", chats)
-    assert (code, out) == (1, f"{chats}: 5 conversations: 3 whole, 2 failed\n")
+    assert (code, out) == (1, f"{chats}: 5 conversations: 3 intact, 2 failed\n")
     one, two = err.splitlines()
     assert f"{chats}/0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a51/transcript.jsonl, line 2" in one
     assert "9a53/metadata.json" in two
@@ -43,10 +44,30 @@ def test_verify(chats, cli):
     assert cli("verify", f"{chats}/0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a50").out.endswith("intact: no problem found\n")
 
 
+def test_a_folder_that_is_called_by_another_id(chats, cli):
+    """A library does not open it, and `usage` does not count it; `verify` said that it was whole."""
+    given, own_id = "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a59", "0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a50"
+    shutil.copytree(f"{chats}/{own_id}", f"{chats}/{given}")
+    shutil.copytree(f"{chats}/{own_id}", f"{chats}/a name of its own")
+    said = f"{chats}/{given}/transcript.jsonl: wrong-conversation: conversation {own_id} is in the folder that belongs to {given}"
+    code, out, err = cli("verify", chats)
+    assert (code, out, said in err) == (1, f"{chats}: 7 conversations: 4 intact, 3 failed\n", True)
+    assert cli("verify", f"{chats}/{given}").out.endswith("\n\ndamaged: 1 finding\n")
+    assert cli("verify", f"{chats}/a name of its own").code == 0
+    (finding,) = ConversationLibrary(chats).verify(given).findings
+    with pytest.raises(CorruptTranscriptError) as refused:
+        ConversationLibrary(chats).open(given)
+    assert (finding.kind, finding.reason, finding.hint) == (
+        refused.value.kind,
+        refused.value.reason,
+        refused.value.hint,
+    )
+
+
 def test_repair_says_what_could_be_kept(chats, cli):
     before = {path: path.read_bytes() for path in Path(chats).rglob("*") if path.is_file() and path.name != "lock"}
     code, out, err = cli("repair", chats, "--dry-run")
-    assert (code, out) == (1, f"{chats}: 5 conversations: 3 whole, 2 failed\n")
+    assert (code, out) == (1, f"{chats}: 5 conversations: 3 intact, 2 failed\n")
     assert "accept-edits keeps 2 records" in err
     assert {
         path: path.read_bytes() for path in Path(chats).rglob("*") if path.is_file() and path.name != "lock"
@@ -66,7 +87,7 @@ def test_seal_and_unseal(chats, cli, tmp_path):
         assert "this process is writing to it" in err
     assert cli("seal", chats, "--key-file", key).out == f"{chats}: 5 conversations: 3 sealed, 2 failed\n"
     assert sorted(str(summary.id)[-1] for summary in library if summary.sealed) == ["0", "2", "4"]
-    assert cli("verify", chats, "--key-file", key).out == f"{chats}: 5 conversations: 3 whole, 2 failed\n"
+    assert cli("verify", chats, "--key-file", key).out == f"{chats}: 5 conversations: 3 intact, 2 failed\n"
     code, out, _ = cli("unseal", chats, "--key-file", key)
     assert (code, out) == (1, f"{chats}: 5 conversations: 3 plain, 1 had nothing to do, 1 failed\n")
     assert "4 had nothing to do" in cli("unseal", chats, "--key-file", key).out
@@ -80,5 +101,5 @@ def test_on_a_backend(cli):
     library = ConversationLibrary(backend_at(address))
     for _ in range(3):
         library.create(messages=SAID).close()
-    assert cli("verify", address) == (0, f"{address}: 3 conversations: 3 whole\n", "")
-    assert cli("repair", address, "--dry-run") == (0, f"{address}: 3 conversations: 3 whole\n", "")
+    assert cli("verify", address) == (0, f"{address}: 3 conversations: 3 intact\n", "")
+    assert cli("repair", address, "--dry-run") == (0, f"{address}: 3 conversations: 3 intact\n", "")

@@ -151,7 +151,7 @@ class Folders:
     def require_its_own(self, id: str, found: str) -> None:
         """Raise if the folder with this id holds another conversation."""
         if found != id:
-            reason = _in_another_folder(found, id)
+            reason = in_another_folder(found, id)
             raise CorruptTranscriptError(path=self.path_of(id), kind="wrong-conversation", reason=reason)
 
     def not_found(self, name: str) -> ConversationNotFoundError:
@@ -300,7 +300,7 @@ def _misplaced(summary: ConversationSummary, name: str) -> ConversationSummary:
     """The summary of a folder whose metadata is of another conversation, or cannot be read."""
     problems = [summary.damage] if summary.damage else []
     if summary.id is not None:
-        problems.append(_in_another_folder(summary.id, name))
+        problems.append(in_another_folder(summary.id, name))
     return replace(summary, id=name, damage="; ".join(problems))
 
 
@@ -308,7 +308,8 @@ def _newest_first(summary: ConversationSummary) -> tuple[str, str]:
     return summary.updated_at or "", summary.directory
 
 
-def _in_another_folder(found: str, id: str) -> str:
+def in_another_folder(found: str, id: str) -> str:
+    """The sentence for a folder whose name is the id of another conversation."""
     return f"conversation {found} is in the folder that belongs to {id}"
 
 

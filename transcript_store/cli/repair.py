@@ -38,6 +38,7 @@ from transcript_store.cli._shared.terminal import (
 )
 from transcript_store.cli._shared.whole_libraries import all_of, each_of
 from transcript_store.display import line_location
+from transcript_store.library import with_misplaced
 
 VERIFY_DESCRIPTION = """\
 Check every line of the conversation in DIR, its archived generations and its metadata. Report each damage: where, what kind,
@@ -85,7 +86,7 @@ def run_verify(arguments: Namespace) -> int:
 def _verify_all(names: Sequence[str], arguments: Namespace) -> int:
     """Verify a library. Without the key, sealed records are not opened; one line says how many conversations that concerns."""
     keys = command_keys(arguments)
-    code = each_of(arguments, names, lambda name: _problem(name, keys, arguments), "verifying", "whole")
+    code = each_of(arguments, names, lambda name: _problem(name, keys, arguments), "verifying", "intact")
     sealed = 0 if keys else sum(summary is not None and summary.sealed for summary in map(summary_at, names))
     if sealed and not arguments.json:
         which = "1 is sealed, and its" if sealed == 1 else f"{sealed:,} are sealed, and their"
@@ -117,6 +118,8 @@ def _look_at(name: str) -> tuple[Verification, bool]:
     else:
         found = look_at(name)
     summary = summary_at(name)
+    if summary is not None and not is_backend_address(name):
+        found = with_misplaced(found, os.path.basename(found.directory), summary.id)
     return found, summary is not None and summary.sealed
 
 
@@ -225,7 +228,7 @@ def run_repair(arguments: Namespace) -> int:
     if (names := all_of(arguments.directory)) is not None:
         if arguments.apply or arguments.accept_unkeyed_repair or arguments.into:
             raise Misuse(f"{printable_name(arguments.directory)} is a library: name one of its conversations to repair")
-        return each_of(arguments, names, lambda name: _needs(name, arguments), "looking", "whole")
+        return each_of(arguments, names, lambda name: _needs(name, arguments), "looking", "intact")
     if is_backend_address(arguments.directory):
         return _on_backend(arguments)
     if arguments.into is not None:

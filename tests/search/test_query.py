@@ -108,7 +108,7 @@ def test_operators_are_words(index):
         "": Query(),
         "a b": Query(groups=((Term(("a",)),), (Term(("b",)),))),
         "a OR b c": Query(groups=((Term(("a",)), Term(("b",))), (Term(("c",)),))),
-        "OR a OR": Query(groups=((Term(("a",)),),)),
+        "OR a OR": Query(groups=((Term(("a",)),),), ignored=("OR", "OR")),
         '"a b': Query(groups=((Term(("a", "b")),),)),
         "-a": Query(without=(Term(("a",)),)),
         "--dry-run": Query(groups=((Term(("dry", "run")),),)),

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from transcript_store.display import title_in
 from transcript_store.search._catalogue import FACTS, IndexSource
 from transcript_store.search._database import Database
-from transcript_store.search._query import EVERY, Span, all_conditions, conditions, parse_query
+from transcript_store.search._query import EVERY, Query, Span, all_conditions, conditions, parse_query
+from transcript_store.search._tokens import COLUMNS
 from transcript_store.transcripts import ConversationSummary
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ class ListPage:
     not_looked_at: int
     """How many folders were not checked, because the time ran out."""
     ignored: tuple[str, ...]
-    """Ignored parts of the filter, as :attr:`SearchResult.ignored`."""
+    """Ignored parts of the filter, as :attr:`SearchResult.ignored`; also ``in:`` and ``role:``, which select messages, and filters
+    without a value."""
 
     def __iter__(self) -> Iterator[ConversationSummary]:
         return iter(self.summaries)
@@ -210,7 +212,17 @@ def page_of(limit: int, after: str | None, order: Order, filter: str) -> Page:
     for term in query.without:
         where.append("NOT has_text(c.title, ?)")
         values.append(" ".join(term.tokens))
-    return Page(limit, order, _place(after, order), all_conditions(where), values, query.ignored)
+    ignored = query.ignored + tuple(_without_effect(query))
+    return Page(limit, order, _place(after, order), all_conditions(where), values, ignored)
+
+
+def _without_effect(query: Query) -> Iterator[str]:
+    """The parts of a query that select no conversations: those that select messages, and filters without a value."""
+    if query.is_limited:
+        yield from ("in:all",) if query.columns == COLUMNS else (f"in:{name}" for name in query.columns)
+    for one in query.filters:
+        if one.name == "role" or not one.value.strip():
+            yield f"{'-' * one.is_not}{one.name}:{one.value}"
 
 
 def listed(database: Database, source: IndexSource, page: Page) -> PageRows:

@@ -84,7 +84,7 @@ class Query:
     after: str | None = None
     before: str | None = None
     ignored: tuple[str, ...] = ()
-    """Ignored parts: an invalid date, a word without a letter."""
+    """Ignored parts: an invalid date, a word without a letter, an ``OR`` that does not join two terms."""
 
 
 def parse_query(text: str) -> Query:
@@ -103,6 +103,8 @@ def parse_query(text: str) -> Query:
         value, written = quoted or bare, prefix.lower()
         name = _OTHER_NAMES.get(written, written)
         if (sign, name, bare) == ("", "", "OR"):
+            if not groups:
+                ignored.append(bare)
             joins = bool(groups)
         elif name in _NAMES:
             filters[Filter(name, value.strip('"'), bool(sign))] = None
@@ -125,6 +127,8 @@ def parse_query(text: str) -> Query:
             joins = False
         else:
             groups.append({term: None})
+    if joins:
+        ignored.append("OR")  # nothing came after it
     return Query(
         groups=tuple(dict.fromkeys(map(tuple, groups))),
         without=tuple(without),

@@ -48,6 +48,7 @@ def _period(text: str) -> str:
 # What the commands report about a query.
 
 _TIMES = ("after", "before", "since", "until")
+_PLACES = ("text", "thinking", "call", "result", "scaffolding", "all")
 _LONGEST = 60
 """In characters."""
 _NAMED = 3
@@ -57,11 +58,26 @@ def say_ignored(pieces: Iterable[str]) -> None:
     """Report on standard error which parts of a query are ignored, and why. ``pieces`` is ``ignored`` of an answer or a list."""
     dates: list[str] = []
     filters: list[str] = []
+    of_messages: list[str] = []
+    without_value: list[str] = []
+    joins: list[str] = []
     others: list[str] = []
     for piece in pieces:
-        name, colon, _ = piece.partition(":")
-        kind = dates if name in _TIMES else filters if colon and name.isalpha() else others
-        kind.append(piece)
+        name, colon, value = piece.removeprefix("-").partition(":")
+        if name in _TIMES:
+            dates.append(piece)
+        elif name == "role" or (name == "in" and value in _PLACES):  # a search never ignores these
+            of_messages.append(piece)
+        elif colon and name.isalpha():
+            (filters if value.strip() else without_value).append(piece)
+        else:
+            (joins if piece == "OR" else others).append(piece)
+    if of_messages:
+        complain(f"ignored, it selects messages, not conversations: {_shortened(of_messages)}")
+    if without_value:
+        complain(f"ignored, a filter without a value: {_shortened(without_value)}")
+    if joins:
+        complain("ignored, OR joins two words or phrases, not filters")
     if dates:
         complain(f"ignored, not a date ({MOMENTS}): {_shortened(dates)}")
     if filters:

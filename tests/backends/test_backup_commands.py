@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import uuid
@@ -261,6 +262,12 @@ def test_through_a_pipe(library: ConversationLibrary, tmp_path: Path) -> None:
         ("--filter", "after:yesterdya"),
         ("--filter", "*"),
         ("--filter", ""),
+        ("--filter", "in:all"),
+        ("--filter", "in:text"),
+        ("--filter", "role:user"),
+        ("--filter", "OR"),
+        ("--filter", "title:a OR title:b"),
+        ("--filter", 'title:""'),
         ("--label", ""),
     ],
 )
@@ -370,6 +377,32 @@ def test_a_conversation_that_cannot_be_copied_is_named_and_stops_no_other(
     assert (done.code, first in done.err, second in done.err, "package" in done.err) == (1, True, True, False)
     assert cli("restore", str(tmp_path / target), str(tmp_path / "back")).code == 0
     assert [str(each.id) for each in ConversationLibrary(tmp_path / "back").list()] == [third]
+
+
+@pytest.mark.parametrize("target", ["copies", "one.backup"])
+def test_a_folder_with_nothing_but_generations_or_a_quarantine_is_named(
+    cli: Cli, tmp_path: Path, library: ConversationLibrary, target: str
+) -> None:
+    """Both the transcript and metadata.json are lost: it was passed over with exit code 0, and an archive may have all messages."""
+    first, second, third = sorted((str(one.id) for one in library.list()), key=uuid.UUID)
+    for each in (first, second):
+        with library.open(each) as conversation:
+            conversation.replace_transcript([user_message("again")])
+    quarantine = tmp_path / "chats" / second / "quarantine"
+    quarantine.mkdir()
+    with (tmp_path / "chats" / second / "transcript.jsonl").open("ab") as file:
+        file.write(b"torn")
+    library.open(second).close()
+    shutil.rmtree(tmp_path / "chats" / second / "archive")
+    for each in (first, second):
+        for name in ("transcript.jsonl", "metadata.json"):
+            os.unlink(tmp_path / "chats" / each / name)
+    (tmp_path / "chats" / "package" / "archive").mkdir(parents=True)
+    (tmp_path / "chats" / "package" / "archive" / "1.zip").write_text("of another program")
+    done = cli("backup", library.directory, str(tmp_path / target))
+    assert (done.code, first in done.err, second in done.err, "package" in done.err) == (1, True, True, False)
+    assert cli("restore", str(tmp_path / target), str(tmp_path / "back")).code == 0
+    assert [str(one.id) for one in ConversationLibrary(tmp_path / "back").list()] == [third]
 
 
 def test_a_stream_that_is_closed_is_an_error_of_ours(tmp_path: Path, library: ConversationLibrary) -> None:

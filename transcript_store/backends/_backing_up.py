@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -22,7 +22,7 @@ from transcript_store._log.record import GENESIS, Mark, copied, with_contents
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
-from transcript_store._os.names import TRANSCRIPT
+from transcript_store._os.names import ARCHIVE, QUARANTINE, TRANSCRIPT, is_generation, is_quarantined
 from transcript_store.backends._backend import Backend, BackendError, patiently
 from transcript_store.backends._backup_file import BackupFile
 from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
@@ -260,14 +260,23 @@ class _FolderHistories:
 
 
 def _has_lost_its_transcript(folder: Folder) -> bool:
-    """True if a folder without a transcript has the metadata.json of a conversation, and not another program's."""
+    """True if a folder without a transcript has the metadata.json of a conversation, and not another program's; or else
+    generations or quarantined bytes. A lock alone is also what a create leaves for a moment, and holds no message.
+    """
     try:
         read_metadata(folder)
     except (CorruptMetadataError, UnsupportedVersionError):
-        return False
+        return _has(folder, ARCHIVE, is_generation) or _has(folder, QUARANTINE, is_quarantined)
     except StorageError:
         return True  # the error says why when it is opened
     return True
+
+
+def _has(folder: Folder, name: str, is_ours: Callable[[str], bool]) -> bool:
+    """True if a subfolder has a file with a name of ours."""
+    with suppress(FileNotFoundError, NotOursError), folder.subfolder(name) as inner:
+        return any(map(is_ours, inner.names()))
+    return False
 
 
 def _holds_one(library: Folder, name: str) -> bool:

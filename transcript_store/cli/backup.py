@@ -24,6 +24,7 @@ from transcript_store.cli._shared.names import (
     is_backend_address,
     library_at,
     printable_name,
+    require_a_view,
     taken_apart,
     the_library,
     with_id,
@@ -217,6 +218,7 @@ def _backup(arguments: Namespace, status: StatusFile) -> int:
     keys = command_keys(arguments)
     name = arguments.library if is_backend_address(arguments.library) else absolute_path(arguments.library)
     if not is_backend_address(name) and not os.path.exists(name):  # before the backup's folder is made
+        require_a_view(name)
         raise ConversationNotFoundError(path=name, reason="there is no such directory")
     if not is_backend_address(name) and is_file(name):
         raise Misuse(f"{printable_name(name)}: name a library; `restore` this backup into one first")
@@ -366,6 +368,7 @@ def run_restore(arguments: Namespace) -> int:
     if source != STREAM and not is_backend_address(source):
         source = absolute_path(source)
         if not os.path.exists(source):
+            require_a_view(source)
             raise ConversationNotFoundError(path=source, reason="there is no such backup", hint=None)
         if os.path.realpath(source) == os.path.realpath(library):
             raise Misuse(f"{printable_name(library)}: the backup is the library itself")

@@ -747,10 +747,12 @@ def prune_while_another_writes(store: ConversationStore) -> None:
 
     disk.on_call = append_then
     try:
-        library_on(disk).prune(older_than=format_time(a_moment_later), dry_run=False)
+        done = library_on(disk).prune(older_than=format_time(a_moment_later), dry_run=False)
     finally:
         if disk.on_call is append_then:
             disk.on_call = on_call
+    if done.skipped and not appended:  # its folder may not be read or changed: it was skipped before its lock was taken
+        raise ConversationLockedError(path=LIBRARY, reason=str(done.skipped))
     assert appended
 
 

@@ -334,7 +334,8 @@ def _is_ours(value: dict[str, Any]) -> bool:
     kind = text_in(value, "type")
     if kind == "session":
         return isinstance(value.get("id"), str) and ("cwd" in value or "version" in value)
-    return kind in _ENTRIES and value.keys() >= {"id", "parentId", "timestamp"}
+    is_entry = kind in _ENTRIES and value.keys() >= {"id", "parentId", "timestamp"}
+    return is_entry and (kind != "message" or isinstance(value.get("message"), dict))
 
 
 def _is_anothers(value: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.reports.sessions import ClaudeLines, call, imported, result
+from tests.reports.sessions import SESSION, ClaudeLines, call, imported, lines, result
 from transcript_store.messages import parts_of
 
 
@@ -382,4 +382,22 @@ def test_the_summary_of_kiro_begins_a_generation(tmp_path: Path) -> None:
     assert got.show().count("Where is the zebra?") == 1  # the title
     assert got.show("--generation", "0").count("Where is the zebra?") == 2
     assert (len(got.found("heron")), len(got.found("zebra")), got.name()) == (1, 1, "Where is the zebra?")
+    assert got.has_its_bytes()
+
+
+@pytest.mark.parametrize("is_log", [True, False])
+def test_messages_of_gemini_with_one_id_or_without_one_are_all_there(tmp_path: Path, is_log: bool) -> None:
+    at = "2026-09-01T10:00:00.000Z"
+    about = {"sessionId": SESSION, "projectHash": "ab", "startTime": at, "lastUpdated": at}
+    said = [
+        {"id": "1", "timestamp": at, "type": "user", "content": "Where is the zebra?"},
+        {"id": "1", "timestamp": at, "type": "gemini", "content": "The heron"},
+        {"timestamp": at, "type": "user", "content": "And the okapi?"},
+    ]
+    states = [{"id": "1", "timestamp": at, "type": "gemini", "content": "The heron knows"}]
+    data = lines([about, *said, *states]) if is_log else json.dumps({**about, "messages": said}, indent=1).encode()
+    got = imported(tmp_path, data, "session-1.jsonl" if is_log else "session-1.json")
+    assert got.report.messages == 3
+    assert [len(got.found(word)) for word in ("zebra", "heron", "okapi")] == [1, 1, 1]
+    assert ("heron knows" in got.show()) is is_log
     assert got.has_its_bytes()

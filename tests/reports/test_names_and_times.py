@@ -339,3 +339,17 @@ def test_a_comment_without_a_request_and_metadata_in_another_form_are_what_was_t
     assert "that the program wrote" not in got.show()
     got = imported(tmp_path / "pi", openclaw("Sender (untrusted metadata):\nWhere is the zebra?"))
     assert "that the program wrote" not in got.show()
+
+
+@pytest.mark.parametrize("name", ["name = 'My title'", 'name = "My \\"best\\" title"'])
+def test_gptmes_name_is_toml(tmp_path: Path, name: str) -> None:
+    (tmp_path / "talk").mkdir()
+    (tmp_path / "talk/config.toml").write_text(f"[chat]\n{name}\n")
+    said = [{"role": "user", "content": ASKED, "timestamp": "2026-09-01T10:00:00", "pinned": False, "hide": False}]
+    assert imported(tmp_path, said, "talk/conversation.jsonl").name().startswith("My ")
+
+
+def test_the_label_of_a_session_of_openclaw_is_its_title(tmp_path: Path) -> None:
+    listed = {"agent:main:main": {"sessionId": SESSION, "label": "My title"}, "other": 1}
+    (tmp_path / "sessions.json").write_text(json.dumps(listed))
+    assert imported(tmp_path, openclaw(ASKED)).name() == "My title"

@@ -175,3 +175,12 @@ def test_the_hint_of_what_is_nearly_lines_of_json_is_one(tmp_path: Path, name: s
         made.write_bytes(subprocess.run(program, stdin=given, check=True, capture_output=True).stdout)
     (report,) = import_conversations([made], library)
     assert (report.action, report.messages, report.findings) == ("created", 2, ())
+
+
+@pytest.mark.parametrize("text", ['[{"uuid": "u", "full_name": "Ada"}]', '{\n  "name": "p",\n  "version": "1"\n}\n'])
+def test_no_command_is_recommended_for_a_file_without_messages(tmp_path: Path, text: str) -> None:
+    """The other files in an export of Claude.ai, or settings: the command's output would be refused too."""
+    path = tmp_path / "users.json"
+    path.write_text(text)
+    (report,) = import_conversations([path], ConversationLibrary(tmp_path / "chats"))
+    assert (report.action, str(report.reason).partition(";")[0]) == ("refused", "is of no format that is known here")

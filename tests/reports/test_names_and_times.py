@@ -61,6 +61,15 @@ def gemini(*said: str | list[str]) -> list[Any]:
     ]  # fmt: skip
 
 
+def openclaw(said: str) -> list[Any]:
+    at = "2026-09-01T10:00:00.000Z"
+    message = {"role": "user", "content": [{"type": "text", "text": said}], "timestamp": 1788256800000}
+    return [
+        {"type": "session", "version": 3, "id": SESSION, "timestamp": at, "cwd": "/tmp/p"},
+        {"type": "message", "id": "a", "parentId": None, "timestamp": at, "message": message},
+    ]
+
+
 INJECTED = {
     "claude-caveat": claude("<local-command-caveat>Caveat: x</local-command-caveat>", "<local-command-stdout>a</local-command-stdout>", ASKED),
     "claude-meta": claude("Base directory for this skill: /x", ASKED, isMeta=True),
@@ -74,6 +83,14 @@ INJECTED = {
     "claude-nested": claude(f"{ASKED}\n<system-reminder>a <system-reminder>b</system-reminder> c</system-reminder>"),
     "codex-glued": codex(f"<environment_context>\n<cwd>/</cwd>\n</environment_context>\n{ASKED}"),
     "codex-ide": codex(f"# Context from my IDE setup:\n\n## Open tabs:\n- a\n\n## My request for Codex:\n{ASKED}"),
+    "codex-app": codex(f"# Files mentioned by the user:\n\n## a.png: /a.png\n\n## My request for Codex:\n{ASKED}", '<image name=[Image #1] path="/a.png">', "</image>"),
+    "codex-newer-app": codex(f"# Files pasted by the user:\n\n## a: /a\n\nDistinguish instructions.\n\n## My request:\n{ASKED}"),
+    "codex-browser": codex(f'<in-app-browser-context source="ambient-ui-state">\nx\n</in-app-browser-context>\n\n## My request for Codex:\n{ASKED}'),
+    "codex-comments": codex(f"# Browser comments:\n\n## Comment 1\nComment:\nx\n\n## My request for Codex:\n{ASKED}"),
+    "claude-image": claude("[Image: source: /a.png]", ASKED),
+    "kiro": [{"version": "v1", "kind": "Prompt", "data": {"content": [{"kind": "text", "data": f"--- CONTEXT ENTRY BEGIN ---\nCurrent time: x\n--- CONTEXT ENTRY END ---\n\n--- USER MESSAGE BEGIN ---\n{ASKED}--- USER MESSAGE END ---"}]}}],
+    "acp": [{"method": "session/update", "params": {"sessionId": SESSION, "update": {"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": said}}}} for said in ("<system-reminder>be ", f"brief</system-reminder>\n{ASKED}")],
+    "openclaw": openclaw(f'Conversation info (untrusted metadata):\n```json\n{{"sender": "Will"}}\n```\n\nSender (untrusted metadata):\n```json\n{{"id": "1"}}\n```\n\n[Mon 2026-02-23 10:54 GMT-7] {ASKED}'),
     "gemini": gemini("<session_context>\nThis is the Gemini CLI.\n</session_context>", ASKED),
     "gemini-old": gemini("This is the Gemini CLI. We are setting up the context for our chat.\nToday", f"{ASKED}\n<system_note>x</system_note>"),
     "gemini-file": gemini([ASKED, "\n--- Content from referenced files ---", "\nContent from @a.txt:\n", "a", "\n--- End of content ---"]),
@@ -305,3 +322,34 @@ def test_a_backend_keeps_what_was_imported_just_now(tmp_path: Path) -> None:
     assert library.prune(older_than=timedelta(minutes=30)).pruned == ()
     assert library.prune(older_than=timedelta(0), dry_run=False).pruned != ()
     assert library.list() == []
+
+
+@pytest.mark.parametrize("title", ["New Session", "New chat", "Untitled Session", "Untitled", "CLI Session"])
+def test_what_a_program_calls_every_new_session_is_no_title(tmp_path: Path, title: str) -> None:
+    item = {"message": {"role": "user", "content": ASKED}}
+    about = {"sessionId": SESSION, "title": title, "workspaceDirectory": "/p", "history": [item]}
+    assert imported(tmp_path / "continue", json.dumps(about).encode(), "a.json").name() == ASKED
+    chat = {"uuid": SESSION, "name": title, "chat_messages": [{"uuid": "a", "sender": "human", "text": ASKED}]}
+    assert imported(tmp_path / "claude-ai", json.dumps([chat]).encode(), "conversations.json").name() == ASKED
+
+
+def test_a_comment_without_a_request_and_metadata_in_another_form_are_what_was_typed(tmp_path: Path) -> None:
+    got = imported(tmp_path / "codex", codex("# Browser comments:\n\n## Comment 1\nComment:\nToo blue"))
+    assert "Too blue" in got.show()
+    assert "that the program wrote" not in got.show()
+    got = imported(tmp_path / "pi", openclaw("Sender (untrusted metadata):\nWhere is the zebra?"))
+    assert "that the program wrote" not in got.show()
+
+
+@pytest.mark.parametrize("name", ["name = 'My title'", 'name = "My \\"best\\" title"'])
+def test_gptmes_name_is_toml(tmp_path: Path, name: str) -> None:
+    (tmp_path / "talk").mkdir()
+    (tmp_path / "talk/config.toml").write_text(f"[chat]\n{name}\n")
+    said = [{"role": "user", "content": ASKED, "timestamp": "2026-09-01T10:00:00", "pinned": False, "hide": False}]
+    assert imported(tmp_path, said, "talk/conversation.jsonl").name().startswith("My ")
+
+
+def test_the_label_of_a_session_of_openclaw_is_its_title(tmp_path: Path) -> None:
+    listed = {"agent:main:main": {"sessionId": SESSION, "label": "My title"}, "other": 1}
+    (tmp_path / "sessions.json").write_text(json.dumps(listed))
+    assert imported(tmp_path, openclaw(ASKED)).name() == "My title"

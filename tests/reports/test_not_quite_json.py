@@ -163,3 +163,25 @@ def test_of_a_member_that_stands_twice_the_last_counts(tmp_path: Path) -> None:
     got = imported(tmp_path, b'{"role":"user","content":"horse","content":"zebra"}\n')
     assert (got.report.messages, len(got.found("zebra")), got.found("horse")) == (1, 1, [])
     assert got.has_its_bytes()
+
+
+def test_a_text_of_a_database_that_is_not_utf8(tmp_path: Path) -> None:
+    """SQLite stores any bytes as text. The message is read, not kept as an event without a word."""
+    path = tmp_path / "state.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(
+            "CREATE TABLE sessions (id TEXT, source TEXT, started_at REAL, title TEXT, model TEXT);"
+            "CREATE TABLE messages (id INTEGER PRIMARY KEY, session_id TEXT, role TEXT, content TEXT, tool_calls TEXT,"
+            " finish_reason TEXT, timestamp REAL);"
+            "INSERT INTO sessions VALUES ('s', 'cli', 1788256800.0, CAST(x'54ff' AS TEXT), 'm');"
+            "INSERT INTO messages VALUES (1, 's', 'user', CAST(x'7a65627261ff' AS TEXT), NULL, NULL, 1788256800.0);"
+        )
+        database.commit()
+    library = ConversationLibrary(tmp_path / "library")
+    (report,) = import_conversations([path], library)
+    assert [finding.kind for finding in report.findings] == ["not-utf8"] * 2
+    with library.open(str(report.id), read_only=True) as store:
+        assert store.get_messages() == [{"role": "user", "content": "zebra\ufffd"}]
+        assert store.get_metadata().labels["title"] == "T\ufffd"
+        assert "emVicmH/" in str(store.get_records()[0].extra)
+    assert [report.action for report in import_conversations([path], library)] == ["unchanged"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.reports.sessions import ClaudeLines, call, imported, result
+from tests.reports.sessions import SESSION, ClaudeLines, call, imported, lines, result
 from transcript_store.messages import parts_of
 
 
@@ -334,3 +334,70 @@ def test_an_event_is_called_by_what_it_says_or_has(tmp_path: Path) -> None:
         "foo, bar",
         "empty object",
     ]
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (
+            {"content": [{"type": "voice_note", "title": "Voice", "text": "a spoken zebra"}], "text": ""},
+            "a spoken zebra",
+        ),
+        ({"content": [{"type": "token_budget"}], "text": "a zebra in text alone"}, "a zebra in text alone"),
+        ({"content": [{"type": "text", "text": ""}], "text": "a zebra in text alone"}, "a zebra in text alone"),
+        ({"content": [], "text": "", "files": [{"file_name": "zebra.png"}]}, "[file: zebra.png]"),
+        ({"content": [], "text": "", "files_v2": [{"file_name": "zebra.png"}]}, "[file: zebra.png]"),
+    ],
+)
+def test_a_message_of_claude_ai_says_something_wherever_it_stands(
+    tmp_path: Path, message: dict[str, Any], shown: str
+) -> None:
+    said = {"uuid": "a", "sender": "human", "created_at": "2026-09-01T10:00:00Z", **message}
+    got = imported(tmp_path, json.dumps([{"uuid": "c", "chat_messages": [said]}]).encode(), "conversations.json")
+    assert (got.report.messages, shown in got.show(), len(got.found("zebra"))) == (1, True, 1)
+    assert got.has_its_bytes()
+
+
+def test_what_claude_ai_writes_in_the_place_of_a_call_is_not_said(tmp_path: Path) -> None:
+    """A call is a block that the field ``text`` mentions as not supported."""
+    mention = "```\nThis block is not supported on your current device yet.\n```"
+    called = {"uuid": "a", "sender": "assistant", "content": [{"type": "tool_use", "name": "x"}], "text": mention}
+    thought = {"uuid": "b", "sender": "assistant", "content": [{"type": "thinking", "thinking": "?"}], "text": mention}
+    got = imported(
+        tmp_path, json.dumps([{"uuid": "c", "chat_messages": [called, thought]}]).encode(), "conversations.json"
+    )
+    assert (got.report.messages, "not supported" in got.show()) == (1, False)
+
+
+def test_the_summary_of_kiro_begins_a_generation(tmp_path: Path) -> None:
+    def line(kind: str, **data: Any) -> dict[str, Any]:
+        return {"version": "v1", "kind": kind, "data": data}
+
+    def prompt(said: str) -> dict[str, Any]:
+        return line("Prompt", message_id="m", content=[{"kind": "text", "data": said}])
+
+    compaction = line("Compaction", summary="A summary with a heron", strategy={}, messages_snapshot=[])
+    got = imported(tmp_path, [prompt("Where is the zebra?"), compaction, prompt("And now?")])
+    assert "A summary with a heron" in got.show()
+    assert got.show().count("Where is the zebra?") == 1  # the title
+    assert got.show("--generation", "0").count("Where is the zebra?") == 2
+    assert (len(got.found("heron")), len(got.found("zebra")), got.name()) == (1, 1, "Where is the zebra?")
+    assert got.has_its_bytes()
+
+
+@pytest.mark.parametrize("is_log", [True, False])
+def test_messages_of_gemini_with_one_id_or_without_one_are_all_there(tmp_path: Path, is_log: bool) -> None:
+    at = "2026-09-01T10:00:00.000Z"
+    about = {"sessionId": SESSION, "projectHash": "ab", "startTime": at, "lastUpdated": at}
+    said = [
+        {"id": "1", "timestamp": at, "type": "user", "content": "Where is the zebra?"},
+        {"id": "1", "timestamp": at, "type": "gemini", "content": "The heron"},
+        {"timestamp": at, "type": "user", "content": "And the okapi?"},
+    ]
+    states = [{"id": "1", "timestamp": at, "type": "gemini", "content": "The heron knows"}]
+    data = lines([about, *said, *states]) if is_log else json.dumps({**about, "messages": said}, indent=1).encode()
+    got = imported(tmp_path, data, "session-1.jsonl" if is_log else "session-1.json")
+    assert got.report.messages == 3
+    assert [len(got.found(word)) for word in ("zebra", "heron", "okapi")] == [1, 1, 1]
+    assert ("heron knows" in got.show()) is is_log
+    assert got.has_its_bytes()

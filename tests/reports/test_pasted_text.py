@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.reports.sessions import imported, told
+from tests.reports.sessions import imported, lines, told
 
 SAID = "attached zebra text"
 IN_BASE64 = base64.b64encode(SAID.encode()).decode()
@@ -77,4 +77,71 @@ def test_a_citation_is_its_address_and_events_say_what_they_are(tmp_path: Path) 
     assert "beta [T](https://example.org/) end" in shown
     assert "text that is not a JSON object" not in shown
     assert "hidden message (system)" in shown
+    assert got.has_its_bytes()
+
+
+DATA_URL = f"data:text/markdown;base64,{IN_BASE64}"
+ASKED = {"type": "text", "text": "What is it?"}
+CHAT_FILE = {"type": "file", "file": {"filename": "notes.txt", "file_data": DATA_URL}}
+ITEM_FILE = {"type": "input_file", "filename": "notes.txt", "file_data": DATA_URL}
+FOUND = {"type": "search_result", "source": "u", "title": "notes.txt", "content": [{"type": "text", "text": SAID}]}
+
+
+def exported_by_opencode() -> bytes:
+    time = {"created": 1788256800000}
+    about = {"id": "ses_1", "title": "T", "directory": "/p", "version": "1", "time": time}
+    file = {"id": "prt_2", "type": "file", "mime": "text/plain", "filename": "notes.txt", "url": DATA_URL}
+    asked = {"info": {"id": "msg_1", "role": "user", "sessionID": "ses_1", "time": time}, "parts": [file]}
+    return json.dumps({"info": about, "messages": [asked]}).encode()
+
+
+def stored_by_vscode() -> bytes:
+    pasted = {
+        "kind": "paste",
+        "id": "p",
+        "name": "notes.txt",
+        "code": SAID,
+        "language": "text",
+        "pastedLines": "1 line",
+    }
+    asked = {
+        "requestId": "r",
+        "message": {"text": "What is it?"},
+        "variableData": {"variables": [pasted]},
+        "response": [],
+    }
+    return json.dumps({"version": 3, "sessionId": "s", "requesterUsername": "a", "requests": [asked]}).encode()
+
+
+def stored_by_copilot() -> bytes:
+    data = {"content": "What is it?", "attachments": [{"type": "selection", "displayName": "notes.txt", "text": SAID}]}
+    return lines(
+        [{"type": "user.message", "data": data, "id": "1", "parentId": None, "timestamp": "2026-09-01T10:00:00Z"}]
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (lines([{"role": "user", "content": [ASKED, CHAT_FILE]}]), "a.jsonl"),
+        (lines([{"role": "user", "content": [ASKED, FOUND]}]), "a.jsonl"),
+        (exported_by_opencode(), "o.json"),
+        (stored_by_vscode(), "v.json"),
+        (stored_by_copilot(), "events.jsonl"),
+    ],
+)
+def test_what_other_programs_attach_is_text_under_its_name(tmp_path: Path, data: bytes, name: str) -> None:
+    got = imported(tmp_path, data, name)
+    assert SAID in got.show("--full")
+    for shown in (got.page(), told("export", got.directory, "--to", "markdown").replace("\\", "")):
+        assert SAID in shown
+        assert "notes.txt" in shown
+    assert len(got.found("zebra")) == 1
+    assert SAID not in got.name()
+    assert got.has_its_bytes()
+
+
+def test_a_file_in_an_item_of_responses_is_text_in_the_message(tmp_path: Path) -> None:
+    got = imported(tmp_path, [{"type": "message", "role": "user", "content": [ITEM_FILE]}])
+    assert (got.report.messages, SAID in got.show(), len(got.found("zebra"))) == (1, True, 1)
     assert got.has_its_bytes()

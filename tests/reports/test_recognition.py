@@ -131,7 +131,8 @@ def test_a_known_file_whose_speakers_say_nothing_that_is_known_has_a_finding(tmp
 
 @pytest.mark.parametrize(
     ("time", "stored"),
-    [("2026-09-01T10:00:00.000000", "2026-09-01T10:00:00.000000Z"), (1788256800, "2026-09-01T10:00:00.000000Z"), (1788256800000, "2026-09-01T10:00:00.000000Z")],
+    [("2026-09-01T10:00:00.000000", "2026-09-01T10:00:00.000000Z"), (1788256800, "2026-09-01T10:00:00.000000Z"), (1788256800000, "2026-09-01T10:00:00.000000Z"),
+     (1788256800000000, "2026-09-01T10:00:00.000000Z"), (1788256800000000000, "2026-09-01T10:00:00.000000Z")],
 )  # fmt: skip
 def test_a_time_without_a_zone_and_a_number_are_times(tmp_path: Path, time: object, stored: str) -> None:
     got = imported(tmp_path, [{"role": "user", "content": "Where?", "timestamp": time}])
@@ -198,3 +199,21 @@ def test_lines_that_a_tool_left_without_a_session_are_claude_codes(tmp_path: Pat
     kept = [{name: line[name] for name in ("type", "uuid", "message", "timestamp")} for line in session.lines]
     got = imported(tmp_path, kept, "cut.jsonl")
     assert (got.report.format, got.report.messages, got.findings()) == ("claude-code", 2, [])
+
+
+@pytest.mark.parametrize("time", ["1788256800", "1788256800.5", "1788256800000"])
+def test_a_number_in_a_text_is_a_time(tmp_path: Path, time: str) -> None:
+    got = imported(tmp_path, [{"role": "user", "content": "Where?", "timestamp": time}])
+    with got.library.open(str(got.report.id), read_only=True) as store:
+        assert store.get_records()[0].at.startswith("2026-09-01T10:00:00")
+
+
+def test_items_of_another_program_are_no_entries_of_pi(tmp_path: Path) -> None:
+    """CodeBuddy's lines have the members of pi's entries, and items of Responses in place of ``message``."""
+    items = [
+        {"id": "1", "parentId": None, "timestamp": 1788256800000, "type": "message", "role": "user", "content": [{"type": "input_text", "text": "Where is the zebra?"}]},
+        {"id": "2", "parentId": "1", "timestamp": 1788256801000, "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Here."}]},
+    ]  # fmt: skip
+    got = imported(tmp_path, items)
+    assert (got.report.format, got.report.messages, got.findings()) == ("jsonl", 2, [])
+    assert got.has_its_bytes()

@@ -277,3 +277,19 @@ def test_secrets_that_were_taken_out_stay_out(
     plain = ConversationLibrary(tmp_path / "plain")
     assert actions(plain, found[0]) == ["created"]
     assert actions(plain, found[1], redact=SecretRedactor(patterns=["a1"])) == ["replaced"]
+
+
+def test_two_conversations_of_one_id_and_one_time_do_not_replace_each_other_at_every_import(tmp_path: Path) -> None:
+    def chat(*said: str, **about: Any) -> dict[str, Any]:
+        at = "2026-09-01T10:00:00Z"
+        messages = [{"uuid": one, "sender": "human", "text": one, "created_at": at} for one in said]
+        return {"uuid": "c", **about, "updated_at": at, "chat_messages": messages}
+
+    library = ConversationLibrary(tmp_path / "library")
+    path = tmp_path / "conversations.json"
+    path.write_text(json.dumps([chat("one", "two"), chat("three"), chat("one", "two", account={})]))
+    first = [report.action for report in import_conversations([path], library)]
+    assert first == ["created", "diverged", "unchanged"]
+    for _ in range(2):
+        again = [report.action for report in import_conversations([path], library)]
+        assert again == ["unchanged", "diverged", "unchanged"]

@@ -178,3 +178,19 @@ def test_a_named_path_that_cannot_be_looked_at_is_refused_alone(cli: Cli, source
     assert [name for name in odd if f"{name}: refused: " not in err] == []
     reports = [*import_conversations([*odd, "a\0b", *good], ConversationLibrary(tmp_path / "library"))]
     assert sorted(report.action for report in reports) == ["refused"] * 6 + ["unchanged"] * 2
+
+
+def test_an_encrypted_member_is_refused_in_a_plain_sentence(sources: Path, tmp_path: Path) -> None:
+    """The others of its archive are imported."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in "abc":
+            archive.writestr(f"{name}.jsonl", f'{{"role": "user", "content": "{name}"}}\n')
+    data = bytearray(path.read_bytes())
+    second = data.index(b"b.jsonl"), data.rindex(b"b.jsonl")
+    data[second[0] - 30 + 6] |= 1
+    data[second[1] - 46 + 8] |= 1
+    path.write_bytes(data)
+    reports = list(import_conversations([path], ConversationLibrary(tmp_path / "library")))
+    assert [report.action for report in reports] == ["created", "refused", "created"]
+    assert reports[1].reason == "is encrypted: unpack it with its password, and import what comes out"

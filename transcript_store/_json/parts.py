@@ -77,7 +77,11 @@ def parts_of(message: object) -> list[Part]:
 
 def document_in(block: Mapping[str, Any]) -> tuple[str, str] | None:
     """The name and the text of a block that is a document of text, in any provider's form; None for any other block."""
+    if block.get("type") == "search_result" and isinstance(block.get("content"), list):
+        return f"document {_first_text(block, ('title', 'source'))}".strip(), _flat(block["content"])
     source = next((block[name] for name in _MEDIA if isinstance(block.get(name), dict)), None)
+    if block.get("type") == "input_file":  # its members stand in the block itself
+        source = block
     if source is None:
         return None
     name = _first_text(block, ("title", "filename", "name")) or _first_text(source, ("filename", "displayName"))
@@ -90,6 +94,9 @@ def document_in(block: Mapping[str, Any]) -> tuple[str, str] | None:
         said = _flat(content)
     elif about.startswith("text/") and isinstance(data, str):
         said = _decoded(data)
+    elif isinstance(given := source.get("file_data"), str) and given.startswith("data:text/"):
+        about, _, encoded = given.removeprefix("data:").partition(";base64,")
+        said = _decoded(encoded) if encoded else None
     return None if said is None else (f"document {name or about}".strip(), said)
 
 

@@ -24,6 +24,7 @@ from transcript_store.formats._neutral import arguments_of
 from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Allowance, Draft, Restart, SessionFacts, Steps, replayed
 from transcript_store.formats._rows import object_beside
+from transcript_store.formats._scaffolding import CLAUDE_CODE, marked
 from transcript_store.formats._times import time_in_ms, time_member
 from transcript_store.messages import as_text
 
@@ -176,7 +177,9 @@ class _Updates:
                 self._prompts.append(len(self._context))
             blocks, lines = self._asked, self._asked_lines
             self._asked, self._asked_lines = [], []
-            self.dialogue.user(merged_texts(blocks), None, self._asked_at or None).lines += lines
+            blocks = merged_texts(blocks)
+            mark = marked(CLAUDE_CODE.typed_of(block.text for block in blocks if isinstance(block, Text)))
+            self.dialogue.user(blocks, None, self._asked_at or None, mark).lines += lines
             yield from self.dialogue.take(self._context)
 
     def _tool(self, line: SourceLine, update: Json, at: str | None) -> None:

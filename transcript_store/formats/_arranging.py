@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
 from transcript_store.formats._forms import ChatCompletions, Claude, Gemini, PydanticAi, Responses, is_item
-from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role
+from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role, text_in_file
 from transcript_store.messages import provider_family
 
 if TYPE_CHECKING:
@@ -221,6 +221,8 @@ class _Arrangement:
             yield Text(f"<thinking>\n{block.text}\n</thinking>")
         elif isinstance(block, Thinking):
             self.losses.note("thinking", LOST_THINKING)
+        elif isinstance(block, Media) and (said := text_in_file(block)) is not None:
+            yield said
         elif isinstance(block, Media):
             self.losses.note("media", LOST_MEDIA)
         elif isinstance(block, Other):

@@ -490,6 +490,8 @@ def _pointers(part: Json) -> Iterator[Json]:
 
 _CLAUDE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
+_NOT_SUPPORTED = "```\nThis block is not supported on your current device yet.\n```"
+"""What the site writes into ``text`` in the place of a call."""
 _NOBODY = ("00000000-0000-4000-8000-000000000000", "00000000-0000-0000-0000-000000000000")
 """The parent that the first message names."""
 
@@ -498,7 +500,7 @@ class ClaudeAi(Export):
     """Reads the conversations of a Claude.ai export."""
 
     name = "claude-ai"
-    revision = 2
+    revision = 3
     in_order = True
     provider = "claude"
     member = "chat_messages"
@@ -536,8 +538,9 @@ class ClaudeAi(Export):
 
 def _messages(value: Json, losses: Losses) -> list[Draft]:
     at = first_text(value.get("created_at"))
-    if missing := len(objects(value.get("files"))):
-        losses.note("files", "the export has the name of a file, but not its content", missing)
+    files = objects(value.get("files")) or objects(value.get("files_v2"))
+    if files:
+        losses.note("files", "the export has the name of a file, but not its content", len(files))
     role = "assistant" if value.get("sender") == "assistant" else "user"
     turn = _ExportMessage(text_in(value, "uuid"), role, losses)
     for attached in objects(value.get("attachments")):
@@ -545,11 +548,15 @@ def _messages(value: Json, losses: Losses) -> list[Draft]:
             source = {"type": "text", "media_type": "text/plain", "data": extracted}
             title = present(title=first_text(attached.get("file_name")))
             turn.add({"type": "document", "source": source, **title})
-    content = objects(value.get("content"))
-    for block in content:
+    for block in objects(value.get("content")):
         turn.block(block)
-    if not content and (said := first_text(value.get("text"))) and said.strip():
-        turn.add({"type": "text", "text": said})
+    said = (first_text(value.get("text")) or "").replace(_NOT_SUPPORTED, "").strip()
+    if said and not turn.speaks:  # ``content`` is missing, or has only blocks that say nothing
+        turn.add({"type": "text", "text": value["text"].replace(_NOT_SUPPORTED, "")})
+    if not turn.said:
+        names = (text_in(file, "file_name") or "unnamed" for file in files)
+        for name in names:
+            turn.add({"type": "text", "text": f"[file: {name}]"})
     return [Draft({"role": role, "content": blocks}, {}, at) for role, blocks in turn.said]
 
 
@@ -558,6 +565,8 @@ class _ExportMessage:
 
     def __init__(self, uuid: str, role: str, losses: Losses) -> None:
         self.said: list[tuple[str, list[Json]]] = []
+        self.speaks = False
+        """True if a block was a text, a call or a result."""
         self._uuid, self._role, self._losses = uuid, role, losses
         self._open: list[tuple[str, Any, str]] = []
         """The calls that have no result: the id given, the name, the id that it has now."""
@@ -570,8 +579,9 @@ class _ExportMessage:
 
     def block(self, block: Json) -> None:
         kind = block.get("type")
-        if kind == "text":
-            if (said := first_text(block.get("text"))) and said.strip():
+        if kind in ("text", "voice_note"):
+            if (said := first_text(block.get("text"), block.get("transcript"))) and said.strip():
+                self.speaks = True
                 self.add({"type": "text", "text": said})
         elif kind == "tool_use" and self._role == "assistant" and first_text(block.get("name")):
             self._call(block)
@@ -583,6 +593,7 @@ class _ExportMessage:
             self._losses.note("own", "what only Claude.ai knows is kept, and not sent")
 
     def _call(self, block: Json) -> None:
+        self.speaks = True
         given = first_text(block.get("id")) or ""
         number = sum(len(blocks) for _, blocks in self.said)
         made = hashlib.sha256(f"{self._uuid}/{number}/{given}".encode(errors="replace")).hexdigest()[:24]
@@ -592,6 +603,7 @@ class _ExportMessage:
         self.add({"type": "tool_use", "id": known, "name": block["name"], "input": obj(block.get("input"))})
 
     def _result(self, block: Json) -> None:
+        self.speaks = True
         given, name = first_text(block.get("tool_use_id")) or "", block.get("name")
         call = next((call for call in self._open if (call[0] == given if given else call[1] == name)), None)
         if call is None:

@@ -48,7 +48,7 @@ class Continue:
         facts = facts_of(
             session=first_text(about.get("sessionId")) or f"{source.size} bytes",
             model=models[-1] if models else None,
-            title=None if about.get("title") == "Untitled Session" else about.get("title"),
+            title=about.get("title"),
             cwd=about.get("workspaceDirectory"),
             forked_from=_parent(source, known, about, [line.value for line in lines[1:]]),
         )

@@ -258,16 +258,21 @@ class _AgentWalk:
         sent = first_text(data.get("transformedContent")) or typed
         blocks: list[Block] = [Text(sent)] if sent else []
         blocks += [Text(part["text"]) for part in objects(content) if first_text(part.get("text"))]
-        attached = (part for part in objects(content) if part.get("type") == "attachment")
+        attached, has_more = (part for part in objects(content) if part.get("type") == "attachment"), False
         for each in (*objects(data.get("attachments")), *attached):
             kind = first_text(each.get("mimeType"), each.get("mediaType")) or ""
             held = self._pictures.get(str(each.get("assetId")))
             found = first_text(each.get("data")) or held
-            if found or kind:
+            if (selected := first_text(each.get("text"))) and selected not in sent:
+                blocks.append(Text(f"[{first_text(each.get('displayName')) or 'selection'}]\n{selected}"))
+                has_more = True
+            elif found or kind:
                 blocks.append(Media(kind or "image/*", found, own={"path": each.get("path")}, provider=Copilot.name))
         if self._agent is None and data.get("source") not in (None, "user"):
             typed = ""  # the program's own
-        return NeutralMessage("user", tuple(blocks)), marked(None if typed == sent else typed, is_said=True)
+        return NeutralMessage("user", tuple(blocks)), marked(
+            None if typed == sent and not has_more else typed, is_said=True
+        )
 
     def _replied(self, data: Json) -> Iterator[Block]:
         thoughts, is_claude = obj(data.get("reasoningBlocks")), self._form.name == "claude"

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from transcript_store.formats._blocks import Block, Call, Result, Text, Thinking
+from transcript_store.formats._blocks import Block, Call, Media, Result, Text, Thinking
 from transcript_store.formats._forms import ChatCompletions
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, present
-from transcript_store.formats._neutral import Losses, NeutralMessage, Role
+from transcript_store.formats._neutral import Losses, NeutralMessage, Role, text_in_file
 from transcript_store.formats._replay import Draft
 
 PROVIDER = "openai-compatible"
@@ -117,7 +117,9 @@ class Dialogue:
 
     def _messages(self, role: Role, blocks: Sequence[Block]) -> list[Json]:
         held: list[Block] = []
-        for block in blocks:
+        for given in blocks:
+            said = text_in_file(given) if isinstance(given, Media) else None
+            block = said or given
             if not _FORM.holds(block, role):
                 self.losses.note("media", "what chat completions have no place for is kept, and not sent")
             elif not isinstance(block, Text) or block.text:

@@ -68,6 +68,8 @@ class Claude:
                 content = self._result(block.get("content"))
                 failed = block.get("is_error") is True
                 return Result(text_in(block, "tool_use_id"), "", content, failed=failed, **own)
+            case "search_result" if (document := document_in(block)) is not None:
+                return Text(document[1], title=document[0], **own)
             case "image" | "document" if isinstance(block.get("source"), dict):
                 document = document_in(block)
                 return _media(block, own) if document is None else Text(document[1], title=document[0], **own)
@@ -194,6 +196,8 @@ class ChatCompletions:
             case "input_audio" if isinstance(part.get("input_audio"), dict):
                 sound = part["input_audio"]
                 return Media(f"audio/{text_in(sound, 'format')}", text_in(sound, "data"), **own)
+            case "file" if (document := document_in(part)) is not None:
+                return Text(document[1], title=document[0], **own)
             case "file" if isinstance(part.get("file"), dict):
                 return media_at(text_in(part["file"], "file_data", "file_id"), "application/pdf", **own)
         return Other(**own)
@@ -331,6 +335,8 @@ class Responses:
                 return Text(text_in(part, "text", "refusal"), **own)
             case "input_image" | "computer_screenshot":
                 return media_at(text_in(part, "image_url", "file_id"), **own)
+            case "input_file" if (document := document_in(part)) is not None:
+                return Text(document[1], title=document[0], **own)
             case "input_file":
                 return media_at(text_in(part, "file_data", "file_url", "file_id"), "application/pdf", **own)
         return Other(**own)

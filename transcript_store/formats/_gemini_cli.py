@@ -57,9 +57,9 @@ class GeminiCli:
 
         def walk(session: _Session) -> Steps:
             given = _of_document(source, session) if lines is None else SourceLines(source)
-            return _walk(given, session, Allowance(source))
+            return _walk(given, session, Allowance(source), is_log=lines is not None)
 
-        first = walk(session) if lines is None else _walk(lines, session, Allowance(source))
+        first = walk(session) if lines is None else _walk(lines, session, Allowance(source), is_log=True)
         said = replayed(source, first, lambda: walk(_Session()))
         if session.taken_back:
             message = f"messages are taken back very often: {session.taken_back:,} times this began no generation"
@@ -116,7 +116,12 @@ class _Session:
                 return
 
 
-def _walk(lines: Iterable[SourceLine], session: _Session, allowance: Allowance) -> Steps:
+def _speaks(value: Json) -> bool:
+    """True for the message of a speaker. Some files that tools changed have messages without ids."""
+    return value.get("type") in ("user", *_REPLIES) and bool(_parts(value.get("content", value.get("parts"))))
+
+
+def _walk(lines: Iterable[SourceLine], session: _Session, allowance: Allowance, *, is_log: bool) -> Steps:
     context = _Context(session)
     may_restart = True
     for line in lines:
@@ -134,12 +139,21 @@ def _walk(lines: Iterable[SourceLine], session: _Session, allowance: Allowance) 
             else:
                 context.take_back(value["$rewindTo"])
             context.event(line)
-        elif isinstance(value.get("id"), str):
-            context.message(value["id"], value, line)
+        elif isinstance(value.get("id"), str) or _speaks(value):
+            name = first_text(value.get("id")) or f"line {line.number} {line.part}"
+            same = context.current.get(name)
+            if same is not None and (same.get("type") != value.get("type") or not (is_log or same == value)):
+                # Two messages of one id. In a log a later line of the same speaker is a later state of the message.
+                name = f"{name} {value.get('type')}" if is_log else f"{name} {line.number}"
+            context.message(name, value, line)
         else:
             replaced = obj(value.get("$set")).get("messages", value.get("messages"))
             if isinstance(replaced, list):
-                given = {message["id"]: message for message in objects(replaced) if isinstance(message.get("id"), str)}
+                given = {
+                    first_text(message.get("id")) or f"line {line.number} {number}": message
+                    for number, message in enumerate(objects(replaced))
+                    if isinstance(message.get("id"), str) or _speaks(message)
+                }
                 if not context.goes_on_as(given):
                     yield from context.restart({})
                 context.event(line)

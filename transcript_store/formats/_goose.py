@@ -29,6 +29,7 @@ from transcript_store.formats._neutral_lines import named_provider, said_drafts,
 from transcript_store.formats._plan import PlannedRecord, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps, facts_of
 from transcript_store.formats._rows import (
+    as_texts,
     is_file_source,
     object_in,
     row_line,
@@ -188,7 +189,7 @@ class Goose:
             rows = sorted(found, key=lambda one: goose_seconds(one["created_timestamp"]) or 0)
             messages = whole_messages(_message(number, one) for number, one in enumerate(rows, 1))
             ledger = list(rows_of(source, "usage_ledger", _LEDGER, "id", where))
-            yield _plan(source, row, messages, ledger)
+            yield _plan(source, as_texts(row, []), messages, ledger)
 
 
 def _message(number: int, row: Json) -> GooseMessage:

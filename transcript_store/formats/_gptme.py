@@ -11,7 +11,7 @@ Source: ``logmanager.py`` and ``message.py`` of gptme/gptme, run as version 0.35
 from __future__ import annotations
 
 import hashlib
-import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -28,8 +28,6 @@ _FILE = "conversation.jsonl"
 _USAGE = {"input_tokens": "input_tokens", "output_tokens": "output_tokens"}
 _USAGE |= {"cache_read_tokens": "cache_read_input_tokens", "cache_creation_tokens": "cache_creation_input_tokens"}
 _DATE = "0000-00-00-"
-_NAMED = re.compile(rb'^name = "([^"\\\n]+)"', re.MULTILINE)
-"""The name of a conversation in the ``config.toml`` beside it, which the model or ``/rename`` gave it."""
 
 
 class Gptme:
@@ -44,8 +42,7 @@ class Gptme:
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         lines, beginning, is_begun = SourceLines(source), hashlib.sha256(), False
         name = str(source.name)
-        named = _NAMED.search(text_beside(source, "config.toml")) if _folder(name) else None
-        facts = facts_of(title=named[1].decode(errors="replace") if named else _title(name))
+        facts = facts_of(title=(_named(source) if _folder(name) else None) or _title(name))
         for line in lines:
             value = line.value or {}
             if not is_begun:  # many conversations share the prompt of the system
@@ -75,6 +72,15 @@ def _folder(name: str) -> str | None:
     """The folder of a conversation. gptme resumes it by this name; a copy of its file elsewhere has none."""
     *_, folder, file = ("", "", *name.replace("\\", "/").split("/"))
     return folder if file == _FILE else None
+
+
+def _named(source: Source) -> str | None:
+    """The name of a conversation in the ``config.toml`` beside it, which the model or ``/rename`` gave it."""
+    try:
+        found = tomllib.loads(text_beside(source, "config.toml").decode(errors="replace"))
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return None
+    return first_text(obj(found.get("chat")).get("name"), found.get("name"))
 
 
 def _title(name: str) -> str | None:

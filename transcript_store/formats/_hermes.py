@@ -28,6 +28,7 @@ from transcript_store.formats._neutral_lines import walked
 from transcript_store.formats._plan import ImportFinding, SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, Steps, facts_of
 from transcript_store.formats._rows import (
+    as_texts,
     is_file_source,
     object_in,
     row_line,
@@ -48,7 +49,7 @@ from transcript_store.messages import as_text
 
 _COMPACTED = "[CONTEXT COMPACTION"
 _SCAFFOLDING = Scaffolding(
-    openings=(_COMPACTED, "[System:", "[IMPORTANT:", "[Note:"), headings=(("[The user attached an image.", "]\n\n"),)
+    openings=(_COMPACTED, "[System:", "[IMPORTANT:", "[Note:"), headings=(("[The user attached an image.", r"\]\n\n"),)
 )
 _AT_ONCE_SECONDS = 1e-4
 """Rows that a compaction inserts are a microsecond apart; those of a turn are milliseconds apart."""
@@ -210,15 +211,16 @@ class Hermes:
         for row in sessions_in(source, _SESSION, "started_at id", skip):
             where = {"session_id": row["id"]}
             used = list(rows_of(source, "session_model_usage", _USED, "first_seen", where))
-            rows = partial(_rows_in, source, where)
-            yield _plan(source, row, rows, used, [])
+            findings: list[ImportFinding] = []
+            rows = partial(_rows_in, source, where, findings)
+            yield _plan(source, as_texts(row, findings), rows, used, findings)
 
 
-def _rows_in(source: Any, where: Json) -> Iterator[HermesRow]:
+def _rows_in(source: Any, where: Json, findings: list[ImportFinding]) -> Iterator[HermesRow]:
     for number, row in enumerate(rows_of(source, "messages", f"{_MESSAGE} active compacted", "id", where), 1):
         # A compaction changes these columns of old rows: in the line they would make it another one.
         standing = {name: row.pop(name) for name in _STANDING}
-        yield HermesRow(row_line(number, row), row, **standing)
+        yield HermesRow(row_line(number, row), as_texts(row, findings, number), **standing)
 
 
 def _documents(source: Any) -> Iterator[BytesSource]:

@@ -4,7 +4,8 @@
   has turns {user {content {Prompt {prompt} | ToolUseResults {tool_use_results}}, timestamp}, assistant {Response | ToolUse {content,
   tool_uses}}, request_metadata}. A value is rewritten with each turn: its messages are compared.
 * The second: ``sessions/cli/ID.jsonl``, lines {version, kind Prompt | AssistantMessage | ToolResults | Clear, data {content [{kind text |
-  toolUse | toolResult | image, data}]}}; ``ID.json`` beside it has the id, the title, the folder and the model.
+  toolUse | toolResult | image, data}]}}; ``ID.json`` beside it has the id, the title, the folder and the model. A ``Compaction`` has
+  a ``summary``; its ``messages_snapshot`` repeats messages before it.
 * The third: ``sessions/HASH/sess_ID/messages.jsonl``, lines {id, timestamp, payload {type user | assistant | tool_call | tool_result, …}};
   ``session.json`` beside it.
 
@@ -14,6 +15,7 @@ Facts: tenequm/pond#209, Dicklesworthstone/cross_agent_session_resumer#15, aws-b
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Container, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -26,6 +28,7 @@ from transcript_store.formats._neutral_lines import named_provider, said_drafts,
 from transcript_store.formats._plan import SessionPlan, SourceHead
 from transcript_store.formats._replay import Draft, Restart, SessionFacts, Steps, facts_of
 from transcript_store.formats._rows import file_of, is_file_source, object_beside, rows_of, spans_of
+from transcript_store.formats._scaffolding import marked, marked_summary
 from transcript_store.formats._times import time_in_ms, time_member, time_of_member
 from transcript_store.messages import as_text, provider_family
 
@@ -33,8 +36,12 @@ from transcript_store.messages import as_text, provider_family
 #
 # The messages in the lines and rows of Kiro CLI.
 
-_KINDS = ("Prompt", "AssistantMessage", "ToolResults", "Clear")
+_KINDS = ("Prompt", "AssistantMessage", "ToolResults", "Clear", "Compaction")
 _PAYLOADS = ("user", "assistant", "tool_call", "tool_result", "usage_summary")
+_TYPED = re.compile(
+    r"\A--- CONTEXT ENTRY BEGIN ---.*?--- USER MESSAGE BEGIN ---\s*(.*?)\s*--- USER MESSAGE END ---\s*\Z", re.DOTALL
+)
+"""A prompt as the first engine sends it."""
 _Said = tuple[NeutralMessage, str | None]
 """A turn, and when it was said."""
 
@@ -58,6 +65,10 @@ def turns_of_line(value: Json, provider: str) -> list[_Said]:
 def _of_second(value: Json, provider: str) -> Iterator[_Said]:
     data = obj(value.get("data"))
     at = time_member(obj(data.get("meta")).get("timestamp"))
+    if value["kind"] == "Compaction":
+        if summary := text_in(data, "summary"):
+            yield NeutralMessage("user", (Text(summary),)), at
+        return
     blocks = tuple(block for part in objects(data.get("content")) for block in _block(part, provider))
     if blocks:
         yield NeutralMessage("assistant" if value["kind"] == "AssistantMessage" else "user", blocks), at
@@ -144,7 +155,7 @@ class Kiro:
     """Reads the database, or a file of one of the later engines."""
 
     name = "kiro"
-    revision = 1
+    revision = 2
 
     def recognizes(self, head: SourceHead) -> bool:
         tables = any(head.has_table(table, "key value") for table in _TABLES)
@@ -231,20 +242,31 @@ def _plan(
     return facts.plan(Kiro.name, read, said, provider if speaks else None, losses, **more)
 
 
+def _about_prompt(turn: NeutralMessage) -> Json:
+    """The mark of the context that the program puts around a prompt. A result has none."""
+    if any(isinstance(block, Result) for block in turn.blocks):
+        return {}
+    texts = [block.text for block in turn.blocks if isinstance(block, Text)]
+    typed = [found[1].strip() if (found := _TYPED.search(said)) is not None else said for said in texts]
+    return marked(None if typed == texts else "\n\n".join(filter(None, typed)), is_said=True)
+
+
 def _walk(
     lines: list[SourceLine], turns: Any, provider: str, began: str | None, model: str | None, losses: Losses
 ) -> Steps:
     says = False
     for line in lines:
         value = line.value or {}
-        if value.get("kind") == "Clear" and says:
+        compacts = value.get("kind") == "Compaction" and is_second(value) and bool(turns(value, provider))
+        if (value.get("kind") == "Clear" or compacts) and says:
             yield Restart()
             says = False
         if not line.raw:
             continue
         drafts = []
         for turn, at in turns(value, provider):
-            about = {"model": model} if turn.role == "assistant" else {}
+            about: Json = {"model": model} if turn.role == "assistant" else _about_prompt(turn)
+            about = marked_summary() if compacts else about
             drafts += said_drafts(turn, provider, about, at or (None if says else began), None, losses)
             says = True
         drafts = drafts or [Draft(at=began if line is lines[0] else None)]

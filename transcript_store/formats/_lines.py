@@ -370,6 +370,10 @@ class KeptLines(SourceLines):
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _ARRAY = re.compile(rb"\[\s*\{")
 _SPREAD = re.compile(rb'\{\s*\n\s*"[^"\n]*"\s*:')
+_SPEAKS = re.compile(rb'"(?:role|type)"\s*:')
+"""What every format of lines has. Without it a command would make lines of a file that cannot be imported: of settings, or of the
+other files in an export.
+"""
 _MAKES = "makes a file of it that can be imported"
 
 
@@ -393,9 +397,9 @@ def nearly_json_lines(head: SourceHead) -> str | None:
         return "holds nothing but NUL bytes, as a power loss leaves them" if b"\x00" in head.start else "is empty"
     if head.objects or text[:1] not in (b"{", b"["):
         return None
-    if _ARRAY.match(text):
+    if _ARRAY.match(text) and _SPEAKS.search(text):
         return "is one JSON array, and not an object a line: jq -c '.[]' makes lines of it"
-    if _SPREAD.match(text):
+    if _SPREAD.match(text) and _SPEAKS.search(text):
         return f"has JSON over several lines, as jq prints it, and not an object a line: jq -c . {_MAKES}"
     if (said := in_another_encoding(head)) is not None:
         return said
@@ -403,7 +407,7 @@ def nearly_json_lines(head: SourceHead) -> str | None:
     if object_on(first.partition(b"\r")[0]) is not None:
         return f"has lines that end in CR alone, and not in LF: tr '\\r' '\\n' {_MAKES}"
     is_whole = bool(end) or len(head.start) < HEAD_BYTES
-    if text[:1] == b"{" and is_whole and (why := why_no_json(first)) is not None:
+    if text[:1] == b"{" and is_whole and not _SPREAD.match(text) and (why := why_no_json(first)) is not None:
         return f"has no readable object on its first lines; the error of the first one: {why}"
     return None
 

@@ -28,7 +28,7 @@ from transcript_store.formats._neutral import Losses, NeutralMessage, Role, argu
 from transcript_store.formats._neutral_lines import NeutralLine, neutral_records
 from transcript_store.formats._plan import ImportFinding, PlannedRecord, SessionPlan, SourceHead, Tables
 from transcript_store.formats._replay import facts_of
-from transcript_store.formats._rows import row_line, rows_of, sql_time, sql_value
+from transcript_store.formats._rows import as_texts, row_line, rows_of, sql_time, sql_value
 
 _COST = "input_tokens output_tokens token_details datetime_utc"
 _RESPONSE = f"id conversation_id model resolved_model system prompt response reasoning options_json {_COST}"
@@ -59,8 +59,9 @@ class LlmLogs:
         for session, numbers in sessions.items():
             rows = [row for number in numbers for row in stored.having("responses", _RESPONSE, id=number)]
             names = stored.having("conversations", "name", id=session)
-            steps = [_response_step(stored, number, row) for number, row in enumerate(rows, 1)]
-            yield _plan(session, first_text(names[-1]["name"]) if names else None, None, rows, steps, [])
+            findings: list[ImportFinding] = []
+            steps = [_response_step(stored, number, row, findings) for number, row in enumerate(rows, 1)]
+            yield _plan(session, first_text(names[-1]["name"]) if names else None, None, rows, steps, findings)
 
 
 class _Stored:
@@ -220,11 +221,13 @@ def _result(number: str, name: str, row: Json, media: list[Media]) -> Result:
     return Result(number, name, (*said, *media), failed=first_text(row.get("exception")) is not None)
 
 
-def _response_step(stored: _Stored, number: int, row: Json) -> NeutralLine:
+def _response_step(stored: _Stored, number: int, row: Json, findings: list[ImportFinding]) -> NeutralLine:
     key = row["id"]
     calls, results, fragments = stored.calls(key), stored.results(key), stored.fragments("prompt_fragments", key)
     hangs = {"tool_calls": calls, "tool_results": results, "fragments": fragments}
     line = row_line(number, {**row, **{kind: found for kind, found in hangs.items() if found}})
+    row = as_texts(row, findings, number)
+    calls, results = ([as_texts(one, findings, number) for one in found] for found in (calls, results))
     asked: list[Block] = [_result(text_in(one, "tool_call_id"), text_in(one, "name"), one, []) for one in results]
     pieces = [stored.fragment(each["fragment_id"]) for each in fragments]
     asked.append(Text("\n".join(piece for piece in (*pieces, text_in(row, "prompt")) if piece)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,8 +47,16 @@ def counts_of(given: Json, names: Mapping[str, str]) -> Json:
 
 
 def labels(**found: object) -> dict[str, str]:
-    """Those that are texts and not empty."""
-    return {name: value for name, value in found.items() if isinstance(value, str) and value}
+    """Those that are texts and not empty, without the name that programs give to every session that has none."""
+    given = {name: value for name, value in found.items() if isinstance(value, str) and value}
+    return {name: value for name, value in given.items() if name != "title" or not _UNNAMED.fullmatch(value.strip())}
+
+
+_UNNAMED = re.compile(
+    r"\(?(?:new|untitled) (?:session|chat|thread|conversation|agent|composer|task)\)?|untitled|cli session",
+    re.IGNORECASE,
+)
+"""What Continue, Crush, Goose, Kimi, Zed, Cursor and the sites call a session until it has a title."""
 
 
 def present(**found: object) -> Json:

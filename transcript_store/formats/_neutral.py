@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from transcript_store.errors import InvalidMessageError
-from transcript_store.formats._blocks import Block, Media
-from transcript_store.messages import as_text, parse_message
+from transcript_store.formats._blocks import Block, Media, Text
+from transcript_store.formats._members import first_text
+from transcript_store.messages import as_text, document_in, parse_message
 
 if TYPE_CHECKING:
     from transcript_store.formats._plan import Loss
@@ -98,6 +100,21 @@ def media_at(
     if comma and head.startswith("data:"):
         return Media(head.removeprefix("data:") or kind, data, own=own, provider=provider)
     return Media(kind, url=url, own=own, provider=provider)
+
+
+def name_in_path(path: str) -> str:
+    """The last name of a path of any system."""
+    return re.split(r"[/\\]", path)[-1]
+
+
+def text_in_file(media: Media) -> Text | None:
+    """An attached file of text as text, under its name; None for any other file."""
+    if not media.type.startswith("text/"):
+        return None
+    name = first_text((media.own or {}).get("path"))
+    about = {"source": {"media_type": media.type, "data": media.data}}
+    document = document_in(about)
+    return None if document is None else Text(f"[file: {name_in_path(name) if name else media.type}]\n{document[1]}")
 
 
 def own_of(block: Block, provider: str) -> dict[str, Any] | None:

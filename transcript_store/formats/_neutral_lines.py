@@ -6,7 +6,6 @@ as losses; a file that it cannot hold leaves its name.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -17,7 +16,7 @@ from transcript_store.formats._blocks import Block, Call, Media, Result, Text, T
 from transcript_store.formats._forms import Claude
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, count_member, first_text, obj
-from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role
+from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role, name_in_path, text_in_file
 from transcript_store.formats._plan import PlannedRecord, Source
 from transcript_store.formats._replay import Draft, Replay, Steps, replayed
 from transcript_store.formats._trees import left_entry
@@ -91,11 +90,13 @@ def held_blocks(block: Block, role: Role, form: Form, losses: Losses) -> Iterato
         yield block
     elif isinstance(block, Thinking):
         losses.note("thinking", "thinking of another provider's model, or without its signature, is kept, and not sent")
+    elif isinstance(block, Media) and (said := text_in_file(block)) is not None:
+        yield said
     elif isinstance(block, Media):
         losses.note(
             "media", "a file of which only the path is known, or that the form has no place for: its name is sent"
         )
-        named = re.split(r"[/\\]", first_text(obj(block.own).get("path")) or "")[-1] or (block.url or "")
+        named = name_in_path(first_text(obj(block.own).get("path")) or "") or (block.url or "")
         yield Text(f"[{block.type}: {named}]" if named else f"[{block.type}]")
 
 

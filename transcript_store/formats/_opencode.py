@@ -99,13 +99,18 @@ def asked_in(parts: list[Json]) -> tuple[NeutralMessage, str | None]:
             blocks.append(Text(said))
             added = added or part.get("synthetic") is True
             typed += [] if part.get("synthetic") is True else [said]
-        elif kind == "file" and part.get("mime") not in _READ_OUT:
+        elif kind == "file" and (part.get("mime") not in _READ_OUT or _has_only_data(part, parts)):
             blocks.append(_media(part))
         elif kind == "compaction":
             blocks, typed, added = [Text(ASKED)], [], True
         elif kind == "subtask" and (prompt := first_text(part.get("prompt"))):
             blocks.append(Text(prompt))
     return NeutralMessage("user", tuple(blocks)), "\n\n".join(typed) if added else None
+
+
+def _has_only_data(part: Json, parts: list[Json]) -> bool:
+    """True if no text part has the content of a text file: another client than OpenCode's own sent it."""
+    return text_in(part, "url").startswith("data:") and not any(one.get("synthetic") is True for one in parts)
 
 
 def replied_in(parts: list[Json], form: str) -> Iterator[NeutralMessage]:
@@ -189,13 +194,14 @@ def _tool(part: Json) -> tuple[Call, Result | None]:
 def _media(part: Json) -> Media:
     """An attached file. Its path is on the user's machine, so it is not an address."""
     kind = first_text(part.get("mime"), part.get("mediaType")) or "image/*"
-    if data := first_text(part.get("data")):
-        return Media(kind, data)
     where = first_text(part.get("url"), part.get("uri")) or ""
+    named = first_text(part.get("filename"), part.get("name"))
+    own: Json = {"own": {"path": named or where}, "provider": "opencode"}
+    if data := first_text(part.get("data")):
+        return Media(kind, data, **own)
     if where.startswith(("data:", "http:", "https:")):
-        return media_at(where, kind)
-    own = {"path": first_text(part.get("filename"), part.get("name")) or where}
-    return Media(kind, own=own, provider="opencode")
+        return media_at(where, kind, **own if named else {})
+    return Media(kind, **own)
 
 
 # ---- stored ----

@@ -44,7 +44,7 @@ from transcript_store.formats._plan import (
     WrittenSession,
 )
 from transcript_store.formats._replay import SessionFacts
-from transcript_store.formats._rows import rows_of, sql_value, unpacked_zstd
+from transcript_store.formats._rows import object_beside, rows_of, sql_value, unpacked_zstd
 from transcript_store.formats._scaffolding import PI, marked
 from transcript_store.formats._trees import Chain, Link, TreeMessage, chain_of
 from transcript_store.messages import cost_in, parse_message, provider_family, tokens_in
@@ -258,6 +258,7 @@ class Pi:
         provider = replies[-1].provider if replies else provider_of_replies(about.chosen or about.header)
         facts, form, version = about.facts, FORMS[provider_family(provider)], about.header.get("version")
         facts.last(title=facts.chosen_title)
+        facts.first(title=_label_beside(source, text_in(about.header, "id")))
         facts.first(session=text_in(about.header, "id") or chain.first, **self.labels_of(about.header))
         facts.first(version=str(version) if isinstance(version, int) else None)
         facts.first(model=replies[-1].model if replies else None)
@@ -275,6 +276,14 @@ class Pi:
     def labels_of(self, header: Json) -> dict[str, str]:
         """The header's labels: the directory, and the session's origin or parent."""
         return labels(cwd=header.get("cwd"), forked_from=_parent_session(header))
+
+
+def _label_beside(source: Source, session: str) -> str | None:
+    """The label that a user gave a session of OpenClaw: in the list beside its sessions."""
+    listed = object_beside(source, "sessions.json") if session else {}
+    return next(
+        (first_text(one.get("label")) for one in map(obj, listed.values()) if one.get("sessionId") == session), None
+    )
 
 
 class _Reply(NamedTuple):
@@ -334,7 +343,8 @@ def _is_ours(value: dict[str, Any]) -> bool:
     kind = text_in(value, "type")
     if kind == "session":
         return isinstance(value.get("id"), str) and ("cwd" in value or "version" in value)
-    return kind in _ENTRIES and value.keys() >= {"id", "parentId", "timestamp"}
+    is_entry = kind in _ENTRIES and value.keys() >= {"id", "parentId", "timestamp"}
+    return is_entry and (kind != "message" or isinstance(value.get("message"), dict))
 
 
 def _is_anothers(value: dict[str, Any]) -> bool:

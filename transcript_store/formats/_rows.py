@@ -17,7 +17,7 @@ import orjson
 from transcript_store.formats._document import parse_object, read_object, why_unread
 from transcript_store.formats._lines import SourceLine
 from transcript_store.formats._members import Json, obj
-from transcript_store.formats._plan import Tables
+from transcript_store.formats._plan import ImportFinding, Tables
 
 
 def is_file_source(source: Any) -> bool:
@@ -82,6 +82,17 @@ def spans_of(times: Iterable[tuple[object, object]], *, per_second: int = 1) -> 
         (began, began if changed is None else max(began, changed)) for began, changed in found if began is not None
     )
     return [(began / per_second, changed / per_second) for began, changed in spans]
+
+
+def as_texts(row: dict[str, Any], findings: list[ImportFinding], number: int | None = None) -> dict[str, Any]:
+    """The row with text in place of bytes, for a table that has texts alone: SQLite stores a text that is not UTF-8 too.
+
+    :func:`row_line` of the row itself keeps the bytes.
+    """
+    if any(isinstance(value, bytes) for value in row.values()):
+        why = "a text is not UTF-8: the message has U+FFFD in its place, and the bytes are kept"
+        findings.append(ImportFinding("not-utf8", why, number))
+    return {name: value.decode(errors="replace") if isinstance(value, bytes) else value for name, value in row.items()}
 
 
 def row_line(number: int, row: dict[str, Any]) -> SourceLine:

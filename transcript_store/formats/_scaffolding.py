@@ -35,7 +35,7 @@ class Scaffolding:
     openings: tuple[str, ...] = ()
     """A text that starts with one of these is the program's to its end."""
     headings: tuple[tuple[str, str], ...] = ()
-    """A text that starts with the first is the program's up to the second."""
+    """A text that starts with the first is the program's up to the second, a pattern; without that all of it is."""
     attached: tuple[str, str] | None = None
     """The lines around files that the program appended to the typed text; they may be several texts."""
     typed_within: Callable[[dict[str, str]], str] | None = None
@@ -43,10 +43,7 @@ class Scaffolding:
 
     def typed(self, said: str) -> str:
         """The typed part of a text; the same text if that is all of it."""
-        rest = said.strip()
-        for begins, ends in self.headings:
-            if rest.startswith(begins):
-                rest = rest.partition(ends)[2].strip()
+        rest = self._below_headings(said.strip())
         found: dict[str, str] = {}
         begin, end = 0, len(rest)
         while (opened := _OPENED.match(rest, begin)) is not None and opened[1] in self.tags:
@@ -64,9 +61,16 @@ class Scaffolding:
             end = opens
             while end > begin and rest[end - 1].isspace():
                 end -= 1
-        rest = rest[begin:end]
+        rest = self._below_headings(rest[begin:end])
         typed = self.typed_within(found) if self.typed_within is not None and found else ""
         return said if rest == said.strip() else "\n\n".join(filter(None, (typed, rest)))
+
+    def _below_headings(self, said: str) -> str:
+        for begins, ends in self.headings:
+            if said.startswith(begins):
+                end = re.search(ends, said, re.MULTILINE | re.DOTALL)
+                said = "" if end is None else said[end.end() :].strip()
+        return said
 
     def command_in(self, texts: Iterable[str]) -> str:
         """The command that the user typed, in a message that the program marks as its own; empty if there is none."""
@@ -170,8 +174,19 @@ CLAUDE_CODE = Scaffolding(
         "This session is being continued from a previous conversation",
         "[Request interrupted by user",
         "Write a 3-6 word summary of the TEXTBLOCK below.",
+        "[Image: source: ",
     ),
     typed_within=_typed_at_claude_code,
+)
+_REQUEST = r"^## My request(?: for Codex)?:"
+"""The heading above what was typed in Codex's editors and its app, below the sections that these add."""
+_SURROUNDINGS = (
+    "# Context from my IDE setup:",
+    "# Files mentioned by the user:",
+    "# Files pasted by the user:",
+    "# In app browser:",
+    "## Referenced chats with Codex:",
+    "## My request",
 )
 CODEX = Scaffolding(
     _tags(
@@ -179,14 +194,19 @@ CODEX = Scaffolding(
         "model_switch subagent_notification user_shell_command apps_instructions plugins_instructions "
         "INSTRUCTIONS skill user_action personality_spec goal_context hook_prompt multi_agent_mode "
         "token_budget realtime_conversation codex_internal_context app-context recommended_plugins "
-        "environments_instructions"
+        "environments_instructions in-app-browser-context image"
     )
     | {"permissions instructions"},
     (
         "Another language model started to solve this problem and produced a summary",
         "Warning: The maximum number of unified exec",
+        "</image>",
     ),
-    (("# AGENTS.md instructions", "</INSTRUCTIONS>"), ("# Context from my IDE setup:", "## My request for Codex:")),
+    (
+        ("# AGENTS.md instructions", "</INSTRUCTIONS>"),
+        *((heading, _REQUEST) for heading in _SURROUNDINGS),
+        ("# Browser comments:", rf"\A(?!.*{_REQUEST})|{_REQUEST}"),  # a comment is the user's too
+    ),
 )
 GEMINI_CLI = Scaffolding(
     _tags(
@@ -199,4 +219,12 @@ GEMINI_CLI = Scaffolding(
 KIMI = Scaffolding(
     frozenset({"git-context", "system", "system-reminder", "notification", "current_focus", "environment"})
 )
-PI = Scaffolding(frozenset({"skill", "file", "system-reminder"}))
+_UNTRUSTED = r"[^\n]{1,80}\(untrusted metadata\):\n```json\n.*?\n```"
+PI = Scaffolding(
+    frozenset({"skill", "file", "system-reminder"}),
+    # OpenClaw tells the model who wrote in which chat, and when.
+    headings=tuple(
+        (heading, rf"\A(?:{_UNTRUSTED}\s*)*(?:\[\w{{3}} [0-9][^\]\n]*\])?")
+        for heading in ("Conversation info (untrusted metadata):", "Sender (untrusted metadata):")
+    ),
+)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from transcript_store.formats._members import first_text
 
 _MILLISECONDS_FROM = 10**11
 """As seconds this is the year 5138; as milliseconds it is 1973."""
+_NANOSECONDS = 10**9
+_NUMBER = re.compile(r"[0-9]{9,19}(\.[0-9]+)?")
+"""A number since 1970 as text: eight digits may be a day."""
 
 
 def time_member(value: object, *, per_second: int = 1) -> str | None:
@@ -28,8 +32,14 @@ def time_in_ms(value: object) -> str | None:
 
 
 def time_in_either(value: object) -> str | None:
-    """:func:`time_member` for a number in seconds or, if it is large, in milliseconds."""
-    return time_member(value, per_second=1000 if isinstance(value, (int, float)) and value >= _MILLISECONDS_FROM else 1)
+    """:func:`time_member` for a number, also as text, in seconds or, if it is large, in milliseconds, microseconds, nanoseconds."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = float(value) if "." in value else int(value)
+    per_second = 1
+    if isinstance(value, (int, float)):
+        while per_second < _NANOSECONDS and value / per_second >= _MILLISECONDS_FROM:
+            per_second *= 1000
+    return time_member(value, per_second=per_second)
 
 
 def time_of_member(value: object) -> str:

@@ -23,6 +23,7 @@ from transcript_store.formats._neutral import arguments_of, media_at
 from transcript_store.formats._plan import ImportFinding, SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Allowance, Draft, Restart, Steps, facts_of, replayed
 from transcript_store.formats._rows import object_beside
+from transcript_store.formats._scaffolding import marked
 from transcript_store.formats._times import time_in_ms
 
 # ---- operations ----
@@ -148,9 +149,11 @@ def _reference(part: Json) -> str:
     return first_text(part.get("name"), of.get("name"), path.rpartition("/")[2]) or "reference"
 
 
-def images_in(variables: list[Json]) -> Iterator[Media | Text]:
-    """The pictures of a prompt; the name of one without bytes."""
+def attached_in(variables: list[Json]) -> Iterator[Media | Text]:
+    """The pictures and the pasted texts of a prompt; the name of a picture without bytes."""
     for one in variables:
+        if one.get("kind") == "paste" and (said := text_in(one, "code")):
+            yield Text(f"[{text_in(one, 'name') or 'pasted'}]\n{said}")
         if one.get("kind") == "image":
             value, kind = one.get("value"), text_in(one, "mimeType") or "image/png"
             data = value if isinstance(value, str) else text_in(obj(value), "$base64", "data")
@@ -281,7 +284,9 @@ class _Chat:
         at, message = _time(request.get("timestamp")), request.get("message")
         said = message if isinstance(message, str) else text_in(obj(message), "text")
         shown = objects(obj(request.get("variableData")).get("variables"))
-        draft = self.dialogue.user([Text(said), *images_in(shown)], None, at)
+        attached = list(attached_in(shown))
+        typed = said if any(one.get("kind") == "paste" for one in shown) else None
+        draft = self.dialogue.user([Text(said), *attached], None, at, marked(typed, is_said=True))
         draft.lines += lines
         model, state = first_text(request.get("modelId")), obj(request.get("modelState"))
         self.model = model or self.model

@@ -426,7 +426,8 @@ class _Import:
             stamp = stamps.get(plan.session)
             return replace(report, beside=beside, stamp=stamp) if beside or stamp else report
 
-        seen: set[str] = set()
+        seen: dict[str, tuple[str, str] | None] = {}
+        """The edition of each session."""
         twice: set[str] = set()
 
         def each_once() -> Iterator[SessionPlan]:
@@ -434,7 +435,7 @@ class _Import:
                 if plan.session in seen:
                     twice.add(plan.session)
                 else:
-                    seen.add(plan.session)
+                    seen[plan.session] = plan.edition
                     yield plan
 
         done: dict[str | None, ImportReport] = {}
@@ -451,26 +452,39 @@ class _Import:
         for plan in planned():
             if plan.session in sums:
                 is_same = _sum_of(plan) == sums[plan.session]
-                yield self._of_second(plan, source, done[plan.session], is_same=is_same)
+                before = seen[plan.session]
+                seen[plan.session] = max(before or ("", ""), plan.edition or ("", ""))
+                yield self._of_second(plan, source, done[plan.session], before, is_same=is_same)
             elif plan.session in twice:
                 sums[plan.session] = _sum_of(plan)
 
     def _of_second(
-        self, plan: SessionPlan, source: FileSource | Rows, first: ImportReport, *, is_same: bool
+        self,
+        plan: SessionPlan,
+        source: FileSource | Rows,
+        first: ImportReport,
+        before: tuple[str, str] | None,
+        *,
+        is_same: bool,
     ) -> ImportReport:
         """Report a session whose id an earlier one of the same source has: left out, unless both are equal.
 
         Stored beside the first, each would replace the other at the next import (F2). It is compared with the first plan itself,
-        because a dry run or a refusal stores nothing.
+        because a dry run or a refusal stores nothing. ``before`` is the newest edition of it so far.
         """
         is_written = first.action in ("created", "grew", "replaced", "reread")  # or would be, in a dry run
         if is_same:
             return replace(first, action="unchanged", reason=None) if is_written else first
-        if plan.edition is not None:  # two exports in one document: the newer one counts, wherever it stands
-            report = self._importer.put(plan, source, is_alone=False)
-            return replace(report, action="unchanged") if report.action == "created" else report  # in a dry run
         looker = Importer(self._library, None, diverged="report", dry_run=True)
         report = looker.put(plan, source, is_alone=False)
+        if plan.edition is not None and plan.edition == before and report.action == "grew":
+            # Of one edition neither is the newer one. What stands around the messages may differ.
+            if report.messages == first.messages:
+                return replace(report, action="unchanged")
+        elif plan.edition is not None and plan.edition != before:
+            # Two exports in one document: the newer one counts, wherever it stands.
+            report = self._importer.put(plan, source, is_alone=False)
+            return replace(report, action="unchanged") if report.action == "created" else report  # in a dry run
         if report.action == "refused" or (report.action == "unchanged" and not is_written):
             return report
         reason = "an earlier session in this source has the same id; this one was left out"

@@ -233,6 +233,8 @@ _WANTED = ("conversations.json", "conversations-*.json", "*.jsonl")
 _HIGHEST_RATIO = 200
 """Text of conversations packs to a tenth or less, not to a five-hundredth."""
 _ALWAYS_BYTES = 1 << 20
+_ENCRYPTED = 1
+"""The bit of a ZIP member that is encrypted."""
 _REFUSALS = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError)
 """What ``zipfile`` raises for damage, unknown methods and passwords."""
 
@@ -267,7 +269,10 @@ def open_member(name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stam
             source.neighbours = _Members(archive, info.filename.rpartition("/")[0])
             yield source
     except _REFUSALS as error:
-        raise UnreadableSourceError(path=called, reason=f"cannot be unpacked: {error}") from error
+        why = f"cannot be unpacked: {error}"
+        if info.flag_bits & _ENCRYPTED:
+            why = "is encrypted: unpack it with its password, and import what comes out"
+        raise UnreadableSourceError(path=called, reason=why) from error
 
 
 class _Members:

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -25,7 +26,7 @@ from transcript_store import (
 from transcript_store.aio import AsyncConversationLibrary, AsyncConversationStore
 
 library = AsyncConversationLibrary(os.environ.get("CHATS", "chats"))
-turns: set[asyncio.Task] = set()
+turns: set[asyncio.Task[None]] = set()
 LONGEST_BODY = 1 << 20
 EXPECTED = {
     ConversationChangedError: (409, "the conversation has changed: read it again"),
@@ -35,7 +36,7 @@ EXPECTED = {
 }
 
 
-async def model(messages: list[dict]) -> AsyncIterator[str]:
+async def model(messages: list[dict[str, Any]]) -> AsyncIterator[str]:
     for word in f"You said: {messages[-1]['content']}".split():  # here stands your provider's stream
         yield f"{word} "
 
@@ -69,7 +70,7 @@ async def show(request: Request) -> Response:
 
 async def ask(request: Request) -> Response:
     text, head = await texts_of(request, "text", "head")
-    chunks = asyncio.Queue()
+    chunks: asyncio.Queue[str | None] = asyncio.Queue()
     conversation = await library.open(request.path_params["id"], verify="tail")  # with its lock, until the turn ends
     try:
         await conversation.append_message({"role": "user", "content": text}, if_head=head)
@@ -81,7 +82,7 @@ async def ask(request: Request) -> Response:
     return StreamingResponse(said_so_far(chunks), media_type="text/plain")
 
 
-async def answer(conversation: AsyncConversationStore, chunks: asyncio.Queue) -> None:
+async def answer(conversation: AsyncConversationStore, chunks: asyncio.Queue[str | None]) -> None:
     said = []
     try:
         async with conversation:
@@ -93,12 +94,13 @@ async def answer(conversation: AsyncConversationStore, chunks: asyncio.Queue) ->
         chunks.put_nowait(None)
 
 
-async def said_so_far(chunks: asyncio.Queue) -> AsyncIterator[str]:
+async def said_so_far(chunks: asyncio.Queue[str | None]) -> AsyncIterator[str]:
     while (text := await chunks.get()) is not None:
         yield text
 
 
-async def mistaken(_: Request, error: HTTPException) -> Response:
+async def mistaken(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 

@@ -6,6 +6,7 @@ Public reports: "Object of type coroutine is not JSON serializable" (FastAPI, St
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import threading
 
@@ -13,6 +14,7 @@ import pytest
 
 from transcript_store import ConversationLibrary, ConversationNotLoadedError, ConversationStore, CorruptMetadataError
 from transcript_store.aio import AsyncConversationLibrary, AsyncConversationStore, AsyncSearchIndex
+from transcript_store.search import SearchIndex
 from transcript_store.testing import SimulatedBackend, SimulatedFileSystem
 
 SAID = {"role": "user", "content": "Where is the blue door?"}
@@ -65,6 +67,15 @@ def test_an_id_is_read_while_a_call_is_under_way(tmp_path):
             thread.start()
             thread.join(30)
             assert seen == [conversation.id]
+
+
+@pytest.mark.parametrize("name", ["search", "list"])
+def test_a_type_checker_sees_the_options_of_a_search(name):
+    """They were ``**options: Any``: a misspelt one was found when it ran."""
+    there = {one.name: one.default for one in inspect.signature(getattr(SearchIndex, name)).parameters.values()}
+    for door in (AsyncSearchIndex, *[AsyncConversationLibrary] * (name == "search")):
+        here = {one.name: one.default for one in inspect.signature(getattr(door, name)).parameters.values()}
+        assert {option: default for option, default in here.items() if option != "cache"} == there
 
 
 def test_tasks_have_plain_attributes_and_a_search(tmp_path):

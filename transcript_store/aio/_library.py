@@ -23,7 +23,7 @@ from transcript_store.library import (
 
 if TYPE_CHECKING:
     from transcript_store.keys import KeyProvider
-    from transcript_store.search import IndexStatus, IndexUpdate, ListPage, SearchIndex, SearchResult
+    from transcript_store.search import IndexStatus, IndexUpdate, ListPage, Order, SearchIndex, SearchResult, Sort
 
 
 # ---- search ----
@@ -80,25 +80,45 @@ class AsyncSearchIndex:
         """
         return await self._worker.call(lambda: function(self._opened()))
 
-    async def search(self, query: str = "", **options: Any) -> SearchResult:
-        """As ``SearchIndex.search``, with its options: ``limit``, ``sort``, ``regex``, ``redact``, ``wait``, ``refresh``.
+    async def search(
+        self,
+        query: str = "",
+        *,
+        limit: int = 20,
+        sort: Sort | None = None,
+        regex: str | None = None,
+        redact: Redact | None = None,
+        wait: bool = False,
+        refresh: bool = False,
+    ) -> SearchResult:
+        """As ``SearchIndex.search``.
 
         Raises:
             ValueError: as there.
-            TypeError: there is no such option.
             StorageError: as there.
         """
-        return await self.call(lambda index: index.search(query, **options))
+        return await self.call(
+            lambda index: index.search(
+                query, limit=limit, sort=sort, regex=regex, redact=redact, wait=wait, refresh=refresh
+            )
+        )
 
-    async def list(self, **options: Any) -> ListPage:
-        """As ``SearchIndex.list``, with its options: ``limit``, ``after``, ``sort``, ``filter``, ``wait``.
+    async def list(
+        self,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        sort: Order = "updated",
+        filter: str = "",
+        wait: bool = False,
+    ) -> ListPage:
+        """As ``SearchIndex.list``.
 
         Raises:
             ValueError: as there.
-            TypeError: there is no such option.
             StorageError: as there.
         """
-        return await self.call(lambda index: index.list(**options))
+        return await self.call(lambda index: index.list(limit=limit, after=after, sort=sort, filter=filter, wait=wait))
 
     async def update(self, *, seconds: float | None = None, refresh: bool = False) -> IndexUpdate:
         """As ``SearchIndex.update``: bring the index up to date, for so many seconds, or as long as it takes.
@@ -261,7 +281,18 @@ class AsyncConversationLibrary:
                 yield summary
             page = await self.list(last_extra=last_extra, limit=_PAGE, before=page[-1])
 
-    async def search(self, query: str = "", *, cache: AnyPath | None = None, **options: Any) -> SearchResult:
+    async def search(
+        self,
+        query: str = "",
+        *,
+        cache: AnyPath | None = None,
+        limit: int = 20,
+        sort: Sort | None = None,
+        regex: str | None = None,
+        redact: Redact | None = None,
+        wait: bool = False,
+        refresh: bool = False,
+    ) -> SearchResult:
         """The messages that match a query, with the library's keys: one call of :class:`AsyncSearchIndex`, which is made and closed.
 
         Make an ``AsyncSearchIndex`` yourself to search often: then its file stays open.
@@ -269,14 +300,21 @@ class AsyncConversationLibrary:
         Args:
             query: as of ``SearchIndex.search``.
             cache: the directory of the index's file, as of ``SearchIndex``.
-            options: as of ``SearchIndex.search``: ``limit``, ``sort``, ``regex``, ``redact``, ``wait``, ``refresh``.
+            limit: as of ``SearchIndex.search``.
+            sort: as of ``SearchIndex.search``.
+            regex: as of ``SearchIndex.search``.
+            redact: as of ``SearchIndex.search``.
+            wait: as of ``SearchIndex.search``.
+            refresh: as of ``SearchIndex.search``.
 
         Raises:
             ValueError: as ``SearchIndex.search``.
             TranscriptStoreError: as ``SearchIndex`` and its ``search``.
         """
         async with AsyncSearchIndex(self._library, cache=cache, **self._keys) as index:
-            return await index.search(query, **options)
+            return await index.search(
+                query, limit=limit, sort=sort, regex=regex, redact=redact, wait=wait, refresh=refresh
+            )
 
     def __aiter__(self) -> AsyncIterator[ConversationSummary]:
         """``async for summary in library``: :meth:`iter_list`."""

@@ -447,7 +447,7 @@ class BackupFile:
         if self._stream is not None:
             self._stream.write(data)
         else:
-            with refusals(self.name, _DOING, "Everything backed up before is intact; run it again"):
+            with refusals(self.name, _DOING, "Everything backed up before is intact"):
                 assert self._folder is not None
                 try:
                     self._folder.write_all(self._handle, data)

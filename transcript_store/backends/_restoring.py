@@ -208,7 +208,7 @@ class Kept(Image):
 
 
 _OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY})
-_DOING = "restore the conversation"
+_DOING = "copy the conversation"
 _IS_WHOLE = "It exists, and is complete"
 
 

@@ -251,10 +251,15 @@ def _meant(message: str) -> str | None:
     return next(elsewhere, None) or next(iter(_nearest(quoted[1], choices)), None)
 
 
+_MISTYPED = 4
+"""More letters than this are a name that was not typed to its end, such as `claude` for `claude-code`."""
+
+
 def _nearest(word: str, choices: list[str]) -> list[str]:
     import difflib  # only for a sentence about a mistake
 
-    return difflib.get_close_matches(word, choices, n=1, cutoff=0.7)
+    begun = [choice for choice in choices if len(word) > _MISTYPED and choice.startswith(word)]
+    return begun[:1] or difflib.get_close_matches(word, choices, n=1, cutoff=0.7)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -21,6 +21,7 @@ from transcript_store.cli._shared.names import (
     backend_at,
     conversation_at,
     default_library,
+    destination,
     is_backend_address,
     library_at,
     printable_name,
@@ -249,6 +250,8 @@ def _backup(arguments: Namespace, status: StatusFile) -> int:
     code = tally.end("copied, and verified")
     if not tally.total and chosen is None:
         tally.nothing_in(name)  # a library may be new, so this is no error; or its disk is not mounted
+    elif not tally.total:
+        complain("no conversation matches the filters, so nothing was copied")
     return code
 
 
@@ -270,7 +273,7 @@ def _target(arguments: Namespace, keys: CommandKeys, stack: ExitStack) -> tuple[
         return backend_at(name, creates=True), one_line(printable_name(name))
     if not is_file(name):
         if not keys:
-            return _folder(absolute_path(name)), f"the folder {one_line(name)}"
+            return _folder(destination(name)), f"the folder {one_line(name)}"
         name = os.path.join(name, IN_A_FOLDER)
     return stack.enter_context(BackupFile(name, writes=True, **keys.options)), f"{sealed} {one_line(name)}"
 
@@ -363,7 +366,7 @@ def run_restore(arguments: Namespace) -> int:
         arguments.library = default_library()  # the line that names source and library follows
     if is_backend_address(arguments.library):
         raise Misuse(f"{printable_name(arguments.library)}: restore into a folder, and `ship` that")
-    library = absolute_path(arguments.library)
+    library = destination(arguments.library)
     source = arguments.source
     if source != STREAM and not is_backend_address(source):
         source = absolute_path(source)

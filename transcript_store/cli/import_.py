@@ -271,7 +271,8 @@ def _found(arguments: Namespace, programs: frozenset[str], *, may_be_gone: bool 
             if not may_be_gone:
                 found.append(FoundSource(named, 0, 0, 0, why_not=f"cannot be read: {error.strerror}"))
     if missing and not may_be_gone:
-        reason = "there is no such file or folder"
+        is_pattern = any(set("*?[") & set(os.path.basename(path)) for path in missing)
+        reason = "no file has a name of this pattern" if is_pattern else "there is no such file or folder"
         if len(missing) == len(arguments.paths):
             raise ConversationNotFoundError(path=missing[0], reason=reason)
         found += [FoundSource(path, 0, 0, 0, why_not=reason) for path in missing]  # the others are still imported

@@ -123,6 +123,9 @@ def run(arguments: Namespace) -> int:
     if arguments.dry_run:
         _tell(due, names, arguments, "would be removed")
         return 1 if due.skipped else 0
+    if not (arguments.yes or due.items):
+        say("nothing is expired")
+        return 0
     if not arguments.yes:
         _tell(due, names, arguments, "would be removed")
         if due.pruned and not confirmed(f"remove {_counted(due.pruned)}?"):

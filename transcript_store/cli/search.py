@@ -122,7 +122,7 @@ def run_search(arguments: Namespace) -> int:
     filters = filters_of(arguments)
     words, libraries_named = query_and_libraries(arguments.words, needs_query=arguments.regex is None and not filters)
     arguments.libraries = [*arguments.libraries, *libraries_named]
-    if not words and arguments.regex is None and not filters:
+    if not words.strip() and not arguments.regex and not filters:
         raise Misuse("nothing to search for: give WORDs, or --regex PATTERN")
     arguments.query = f"{words} {filters}".strip()
     directories = libraries(arguments.libraries, on_backends=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -216,6 +217,9 @@ def run(arguments: Namespace) -> int:
     redactor = SecretRedactor(patterns=arguments.redact_pattern or ())
     if arguments.json and arguments.forget and not arguments.yes:
         raise Misuse("--json cannot ask: add --yes")
+    for name in arguments.snapshots:  # a mistyped store would be one without secrets
+        if not (is_backend_address(name) or os.path.isdir(os.path.expanduser(name))):
+            raise Misuse(f"--snapshots {for_shell(name)}: there is no such directory")
     directories = _directories(arguments)
     if arguments.forget:
         return _forget(arguments, directories, redactor)

@@ -356,9 +356,9 @@ def _relink(arguments: Namespace) -> int:
     else:
         for program in [each for each in programs if each.steps] or programs[:1]:
             _say_relink(program, is_applied=arguments.apply)
-        verb = "have" if arguments.apply else "would have"
         done = len(conversations) - len(failed)
-        say(f"{many(done, 'conversation')} {verb} the folder {one_line(moved.new)}")
+        verb = "would be" if not arguments.apply else "is" if done == 1 else "are"
+        say(f"{many(done, 'conversation')} {verb} listed under {one_line(moved.new)}")
         for each in failed:
             complain(f"{each.id}: {each.reason}")
         if not arguments.apply and (conversations or any(program.steps for program in programs)):

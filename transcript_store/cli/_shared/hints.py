@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 def instead_of_a_conversation(directory: str) -> str:
     """A sentence for a path that is not a conversation: it is a file, a library, a snapshot store, or unknown."""
     quoted = shlex.quote(directory)
+    if _is_a_backup(directory):
+        return f"this is a backup; `transcript-store restore {quoted} LIBRARY` checks each line, and restores it into a library"
     if not os.path.isdir(directory):
         return "give the folder of a conversation, not a file in it"
     if os.path.lexists(os.path.join(directory, METADATA)):
@@ -34,6 +36,15 @@ def instead_of_a_conversation(directory: str) -> str:
     if _holds_snapshots(directory):
         return f"this is a snapshot store: `transcript-store snapshot verify --store {quoted}` checks it"
     return "give the folder of a conversation, or choose a new one; these files are not ours and stay unchanged"
+
+
+def _is_a_backup(path: str) -> bool:
+    begins = b'{"format":"transcript-store-backup",'
+    with suppress(OSError):
+        if os.path.isfile(path):  # a FIFO would wait for a writer
+            with open(path, "rb") as file:
+                return file.read(len(begins)) == begins
+    return False
 
 
 def instead_of_a_store(directory: str) -> str | None:

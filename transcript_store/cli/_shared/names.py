@@ -519,12 +519,24 @@ def libraries(given: Sequence[str], *, on_backends: bool = False) -> list[str]:
     directories = [one if is_backend_address(one) else absolute_path(one) for one in given or [_of_chat()]]
     for directory in directories:
         if not is_backend_address(directory):
+            _refuse_a_conversation(directory, given)
             _check(directory)
         elif not on_backends:
             raise Misuse(
                 f"{printable_name(directory)} is on a backend, and this command needs the directory of a library"
             )
     return directories
+
+
+def _refuse_a_conversation(directory: str, given: Sequence[str]) -> None:
+    """Refuse `chats/last`, `last` or the start of an id in place of a library: no folder has that name, but a conversation is meant."""
+    if os.path.lexists(directory):
+        return
+    what = os.path.basename(directory)
+    library = (what in given and _library_meant(what)) or os.path.dirname(directory)
+    if find_in(library, what) is not None:
+        reason = f"this means a conversation, not a library; name its library: {for_shell(printable_name(library))}"
+        raise ConversationNotFoundError(path=directory, reason=reason, hint=None)
 
 
 def the_library(given: str | None, *, on_backends: bool = False) -> str:
@@ -582,6 +594,8 @@ def destination(named: str) -> str:
         _check(directory)
     elif os.path.basename(directory) == LAST:
         raise Misuse(f"{for_shell(named)}: `last` means the latest conversation; name a library: a directory")
+    elif find_in(os.path.dirname(directory), os.path.basename(directory)) is not None:
+        raise Misuse(f"{for_shell(named)}: this means a conversation; name a library: a directory")
     return directory
 
 

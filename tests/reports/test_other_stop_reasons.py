@@ -145,7 +145,9 @@ def test_a_failed_result_without_text_is_sent_with_one(server: Server, tmp_path:
     assert answer["content"] == [{"type": "text", "text": "b"}]
 
 
-@pytest.mark.parametrize("text", ['```json\n{"a": 1}\n```', '\n```\n{"a": 1}\n```\n\n', '{"a": 1}', '```json \n{"a": 1}\n\n  ```'])
+@pytest.mark.parametrize(
+    "text", ['```json\n{"a": 1}\n```', '\n```\n{"a": 1}\n```\n\n', '{"a": 1}', '```json \n{"a": 1}\n\n  ```']
+)
 def test_an_answer_in_a_fence(text: str) -> None:
     assert parsed_answer(text) == {"a": 1}
 

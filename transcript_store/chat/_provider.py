@@ -190,7 +190,9 @@ _OF_ANOTHER_THING = re.compile(
 )
 """What services say of a key, an account, a model or a parameter, some of them with the status of a bad request: xAI of its key, DeepSeek
 of a model, Anthropic of money and of a limit on spending."""
-_TOO_LARGE = re.compile(r"request too large|reduce (?:the length of (?:the|your) messages|your message size)", re.IGNORECASE)
+_TOO_LARGE = re.compile(
+    r"request too large|reduce (?:the length of (?:the|your) messages|your message size)", re.IGNORECASE
+)
 """With the status of too many requests: it is larger than what a minute allows, so waiting never helps (OpenAI, Groq)."""
 
 

@@ -333,7 +333,11 @@ def _can_be_sent(block: JSON) -> bool:
 
 def _sendable_block(block: JSON) -> JSON:
     if "parsed_output" in block or block.get("caller", block) is None:
-        block = {name: value for name, value in block.items() if name != "parsed_output" and (name, value) != ("caller", None)}
+        block = {
+            name: value
+            for name, value in block.items()
+            if name != "parsed_output" and (name, value) != ("caller", None)
+        }
     if block.get("type") == "tool_use" and not isinstance(block.get("input"), dict):
         block = {**block, "input": {}}
     inner = block.get("content")

@@ -50,7 +50,7 @@ from transcript_store.messages import provider_family, tokens_in
 # ---- answers ----
 # Parses an answer that was requested as JSON.
 
-_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
+_FENCE = re.compile(r"```(?:json)?[^\S\n]*\n")
 
 
 def parsed_answer(text: str) -> Any:
@@ -59,9 +59,13 @@ def parsed_answer(text: str) -> Any:
     Raises:
         IncompleteResponseError: the answer is not JSON. ``text`` is the whole answer.
     """
-    fenced = _FENCED.fullmatch(text)
+    # No pattern of the whole: a model that is asked for JSON may write blank lines up to its limit, and a pattern with several
+    # repetitions would take the third power of them.
+    said = text.strip()
+    if (fence := _FENCE.match(said)) and said.endswith("```"):
+        said = said[fence.end() :].removesuffix("```")
     try:
-        return json.loads(fenced[1] if fenced else text)
+        return json.loads(said)
     except (ValueError, RecursionError) as error:
         raise IncompleteResponseError(reason=f"the answer is not JSON ({error})", text=text) from None
 

@@ -8,6 +8,7 @@ copy.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -176,12 +177,32 @@ class Connection(Protocol):
 
 
 _STATUS_OF_REFUSALS = (400, 413, 422)
+_TOO_MANY = 429
 _LONGEST_REASON = 1_000
+_OF_ANOTHER_THING = re.compile(
+    r"credit balance|usage limits?\b|insufficient[ _](?:balance|credits?|quota|funds)|billing|organization (?:has been|is) disabled"
+    r"|(?:incorrect|invalid|missing|expired|no) api[ _-]?key|api[ _-]?key (?:is )?(?:not valid|not found|invalid|expired|missing)"
+    r"|(?:invalid|unknown|unsupported|not a valid) model\b|failed to load model|no models? loaded"
+    r"|\bmodel\b.{0,80}?(?:not exist|not found|not available|not loaded)"
+    r"|^\W*(?:error code: \d+ - )?(?:max_tokens|tools|tool_choice|model|system|output_config|thinking|temperature|top_[pk]|stream)\b[.:]"
+    r"|GenerateContentRequest\.(?!contents)|\bat '(?:tools|generation_config|system_instruction|tool_config)\b",
+    re.IGNORECASE,
+)
+"""What services say of a key, an account, a model or a parameter, some of them with the status of a bad request: xAI of its key, DeepSeek
+of a model, Anthropic of money and of a limit on spending."""
+_TOO_LARGE = re.compile(
+    r"request too large|reduce (?:the length of (?:the|your) messages|your message size)", re.IGNORECASE
+)
+"""With the status of too many requests: it is larger than what a minute allows, so waiting never helps (OpenAI, Groq)."""
 
 
 def refusal_by(status: object, reason: object) -> JSON | None:
-    """The stored facts of a refusal; None if the status is not a refusal."""
-    return {"status": status, "reason": str(reason)[:_LONGEST_REASON]} if status in _STATUS_OF_REFUSALS else None
+    """The stored facts of a refusal; None if it is none, or not because of the messages."""
+    said = str(reason)
+    is_refusal = status in _STATUS_OF_REFUSALS or (status == _TOO_MANY and _TOO_LARGE.search(said))
+    if not is_refusal or _OF_ANOTHER_THING.search(said):
+        return None
+    return {"status": status, "reason": said[:_LONGEST_REASON]}
 
 
 def join_text(before: str, more: str) -> str:

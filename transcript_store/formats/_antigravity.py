@@ -28,8 +28,7 @@ from transcript_store.formats._plan import SessionPlan, Source, SourceHead
 from transcript_store.formats._replay import Restart, Steps, facts_of, replayed
 from transcript_store.formats._scaffolding import Scaffolding, marked, marked_summary
 
-_REQUEST = re.compile(r"<USER_REQUEST>\s*(.*?)\s*</USER_REQUEST>", re.DOTALL)
-_MODEL = re.compile(r"setting `?Model Selection`? from .*? to ([^.`<\n]*(?:\.\d[^.`<\n]*)*)")
+_MODEL = re.compile(r"setting `?Model Selection`? from .{0,200}? to ([^.`<\n]*(?:\.\d[^.`<\n]*)*)")
 _ADDED = Scaffolding(frozenset({"ADDITIONAL_METADATA", "USER_SETTINGS_CHANGE", "SYSTEM_MESSAGE", "EPHEMERAL_MESSAGE"}))
 _USAGE = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
 _USAGE |= {"prompt_token_count": "prompt_tokens", "candidates_token_count": "completion_tokens"}
@@ -82,10 +81,10 @@ class _Steps:
         if kind == "USER_INPUT":
             yield from self.dialogue.take()
             self._waiting.clear()
-            found = _REQUEST.search(said)
+            request, closed, _ = said.partition("<USER_REQUEST>")[2].partition("</USER_REQUEST>")
             if (chosen := _MODEL.search(said)) is not None:
                 self.model = chosen[1].strip()
-            typed = found[1] if found is not None else _ADDED.typed_of([said])
+            typed = request.strip() if closed else _ADDED.typed_of([said])
             self.dialogue.user([Text(said)], line, at, marked(typed, is_said=True))
         elif kind == "PLANNER_RESPONSE":
             self._reply(line, value, said, at)

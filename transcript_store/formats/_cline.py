@@ -42,7 +42,7 @@ _SCAFFOLDING = Scaffolding(
     ("[TASK RESUMPTION]", "[ERROR] You did not use a tool", "Context summary:"),
     typed_within=lambda found: "\n\n".join(found[name] for name in _WITHIN if found.get(name)),
 )
-_ELEMENT = re.compile(rf"<({'|'.join(_WITHIN)})\b[^<>]*>(.*?)</\1>", re.DOTALL)
+_OPENED = re.compile(rf"<({'|'.join(_WITHIN)})\b[^<>]*>")
 _ANSWERED = re.compile(r"\[\w+(?: for .*)?\] Result:")
 """The start of a result in the extensions, where calls are elements in the text of a reply."""
 
@@ -59,9 +59,22 @@ def typed_in_cline(texts: list[str]) -> Json:
     before = _SCAFFOLDING.typed_of(texts[:behind])
     if behind == len(texts):
         return marked(before)
-    said = [one[2].strip() for text in texts[behind:] for one in _ELEMENT.finditer(text)]
+    said = [one.strip() for text in texts[behind:] for one in _elements_in(text)]
     before_them = texts[:behind] if before is None else [before]
     return marked("\n\n".join(filter(None, (*before_them, *said))), is_said=True)
+
+
+def _elements_in(text: str) -> Iterator[str]:
+    """The content of each element. A name that is not closed is looked for once: a text may open one ten thousand times."""
+    at, unclosed = 0, set()
+    while opened := _OPENED.search(text, at):
+        at, name = opened.end(), opened[1]
+        end = -1 if name in unclosed else text.find(f"</{name}>", at)
+        if end < 0:
+            unclosed.add(name)
+        else:
+            yield text[at:end]
+            at = end + len(f"</{name}>")
 
 
 def is_hidden(message: Json) -> bool:

@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 
 from transcript_store.redaction._tokens import DONE, ENDS, NEAR, QUOTE, SET, TOKENS, Kind, secret_kind
 
-__all__ = ["DONE", "secrets_in", "secrets_named", "texts_in_base64"]
+__all__ = ["DONE", "secrets_in", "secrets_named", "texts_in_base64", "without_colours"]
 
 
 # ---- notations ----
@@ -285,12 +285,16 @@ NOTATIONS: tuple[Kind, ...] = (
 
 # ---- forms ----
 
-_ESCAPES = ("\\n", "\\r", "\\t")
+_ESCAPES = ("\\n", "\\r", "\\t", "\\b", "\\f", "\\v")
 _COLOUR = re.compile(r"(?:\x1b|\\(?:u001[bB]|x1[bB]|033|e))\[[0-9;:]{0,24}[A-Za-z]$")
 """The end of a terminal's colour code, a letter: raw, and escaped in a text."""
 _LONGEST_COLOUR = 32
-_PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
-"""A character as a URL has it, which may end in a letter."""
+_COLOURS = re.compile(r"\x1b\[[0-9;:]{0,24}[A-Za-z]")
+_ESCAPED = re.compile(r"(?:(?:%(?:25){0,4}|%u00|\\(?:u00|x))[0-9A-Fa-f]{2}|=3D)$")
+"""The end of a character as a URL has it, also one within another's, as a text of JSON or of a program has it, or as mail has ``=``: it may
+be a letter.
+"""
+_LONGEST_ESCAPE = 16
 _BETWEEN_WORDS = re.compile(r"[-_.]")
 _PART = re.compile(r"[A-Za-z0-9_-]*")
 _KINDS = (*TOKENS, *NOTATIONS)
@@ -333,6 +337,19 @@ def secrets_in(text: str) -> Iterator[tuple[int, int, str]]:
                 for literal, kind in literals:
                     if literal in text:
                         yield from _of_kind(text, kind, literal)
+
+
+def without_colours(text: str) -> tuple[str, list[int], list[int]]:
+    """A text as a terminal shows it, the places in it where colours stood, and how much stood before each, itself included.
+
+    ``grep`` and ``git`` colour what they found: half a secret, and no form is left in the text itself.
+    """
+    places, gone, total = [], [], 0
+    for match in _COLOURS.finditer(text):
+        places.append(match.start() - total)
+        total += len(match[0])
+        gone.append(total)
+    return _COLOURS.sub("", text), places, gone
 
 
 def secrets_named(name: str, text: str) -> Iterator[tuple[int, int, str]]:
@@ -396,9 +413,9 @@ def _may_begin(text: str, at: int, kind: Kind) -> bool:
 
 def _begins_a_word(text: str, at: int, kind: Kind) -> bool:
     r"""True if no letter stands before a place, except for those of an escape: ``\nsk-…`` in JSON within a text,
-    ``%3Dsk-…`` in a URL, or a colour. A digit or an underscore may: it is the end of a name, or of a prefix.
+    ``%3Dsk-…`` in a URL, ``\\u003dsk-…``, or a colour. A digit or an underscore may: it is the end of a name, or of a prefix.
     """
-    if at == 0 or text[at - 2 : at] in _ESCAPES or _PERCENT.fullmatch(text, max(0, at - 3), at):
+    if at == 0 or text[at - 2 : at] in _ESCAPES or _ESCAPED.search(text, max(0, at - _LONGEST_ESCAPE), at):
         return True
     if kind.is_alone and text[at - 1] in "+/-":
         return False

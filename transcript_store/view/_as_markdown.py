@@ -15,6 +15,7 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from transcript_store.display import many, safe
@@ -105,9 +106,9 @@ def _without_markup(text: str, tokens: list[Token]) -> str:
             for at in where:
                 lines[at] = _UNDERLINE.sub(r"\1\\\2", _HEADING.sub(_lower, lines[at]))
         elif token.type == "inline":
-            for child in token.children or ():
-                for old, new in _refused(child):
-                    _change(lines, where, old, new)
+            # Each pair once: a line of thousands of images would be gone through for each of them.
+            for old, new in dict.fromkeys(chain.from_iterable(map(_refused, token.children or ()))):
+                _change(lines, where, old, new)
     return "\n".join(lines)
 
 

@@ -53,7 +53,7 @@ _PIECE = re.compile(
 )
 """The usual content of a line, if it is unambiguous: words, an end of a line, a span of code, emphasis."""
 _ADDRESS = re.compile(r"(?:https?|mailto):", re.IGNORECASE)
-_HEAD_ENDS = re.compile(r"^[ \t>]*[|:-][-:| \t]*\|[-:| \t]*$", re.MULTILINE)
+_HEAD_ENDS = re.compile(r"^[ \t>]*[|:-](?=[-: \t]*\|)[-:| \t]*$", re.MULTILINE)
 _BLANK_LINE = re.compile(r"\n[ \t]*\n")
 
 

@@ -45,6 +45,8 @@ _RESPONSE_MEMBERS = frozenset(
 )
 """Members of a whole response, which another program may have recorded as the message. A request may not have them."""
 
+_NO_TEXT = "(no text)"
+_THINKING = ("thinking", "redacted_thinking")
 _FILE_CITATIONS = ("char_location", "page_location", "content_block_location")
 
 
@@ -193,8 +195,11 @@ def _reply(body: JSON, half: set[int]) -> Reply:
         incomplete = f"the reply was refused ({stop_reason})"
     elif half:
         incomplete = f"the reply was cut short ({stop_reason})"
-    elif blocks and not _without_last_thoughts(blocks):
-        incomplete = f"the reply is nothing but thinking ({stop_reason})"
+    elif stop_reason != PAUSED and not any(map(_is_answer, blocks)):
+        thought = any(block.get("type") in _THINKING for block in blocks)
+        incomplete = f"the reply {'is nothing but thinking' if thought else 'holds no content'} ({stop_reason})"
+    elif stop_reason == "tool_use" and not any(block.get("type") == "tool_use" for block in blocks):
+        incomplete = f"the reply was to call a tool, and calls none ({stop_reason})"
     kept = blocks
     if incomplete:
         kept = _without_last_thoughts([block for place, block in enumerate(blocks) if _whole(block, place in half)])
@@ -208,6 +213,10 @@ def _reply(body: JSON, half: set[int]) -> Reply:
         raw=body if incomplete else None,
         is_refusal=stop_reason == REFUSED,
     )
+
+
+def _is_answer(block: JSON) -> bool:
+    return block.get("type") not in _THINKING and _can_be_sent(block)
 
 
 def _whole(block: JSON, half: bool) -> bool:
@@ -226,7 +235,7 @@ def _whole(block: JSON, half: bool) -> bool:
 def _without_last_thoughts(blocks: list[JSON]) -> list[JSON]:
     """The blocks without thinking at the end: the API refuses a message that ends with thinking."""
     end = len(blocks)
-    while end and blocks[end - 1].get("type") in ("thinking", "redacted_thinking"):
+    while end and blocks[end - 1].get("type") in _THINKING:
         end -= 1
     return blocks[:end]
 
@@ -298,8 +307,9 @@ def _sendable(message: Message) -> Message | None:
 
     The API refuses a text that is only white space, also in a tool's result; thinking without its signature, which another
     model or a gateway wrote, and thinking at the end of a reply. They are left out. So are the ``file_id`` of a citation in a
-    document, a ``caller`` that is null, and the members of a whole response, which only a response may contain. In a user's
-    message, tool results are moved to the front: the API does not find them after a text.
+    document, a ``caller`` that is null, what the SDK parsed, and the members of a whole response, which only a response may contain.
+    A result that says that its call failed has to have a text. In a user's message, tool results are moved to the front: the API
+    does not find them after a text.
     """
     if message.keys() & _RESPONSE_MEMBERS:
         message = {name: value for name, value in message.items() if name not in _RESPONSE_MEMBERS}
@@ -322,13 +332,19 @@ def _can_be_sent(block: JSON) -> bool:
 
 
 def _sendable_block(block: JSON) -> JSON:
-    if "caller" in block and block["caller"] is None:
-        block = {name: value for name, value in block.items() if name != "caller"}
+    if "parsed_output" in block or block.get("caller", block) is None:
+        block = {
+            name: value
+            for name, value in block.items()
+            if name != "parsed_output" and (name, value) != ("caller", None)
+        }
     if block.get("type") == "tool_use" and not isinstance(block.get("input"), dict):
         block = {**block, "input": {}}
     inner = block.get("content")
     if block.get("type") == "tool_result" and isinstance(inner, list) and not all(map(_can_be_sent, inner)):
         block = {**block, "content": [each for each in inner if _can_be_sent(each)]}
+    if block.get("type") == "tool_result" and block.get("is_error") and not block.get("content"):
+        block = {**block, "content": _NO_TEXT}
     citations = block.get("citations")
     if not isinstance(citations, list):
         return block

@@ -49,6 +49,9 @@ _BLOCKED = frozenset(
         "IMAGE_SAFETY",
         "IMAGE_PROHIBITED_CONTENT",
         "IMAGE_RECITATION",
+        "IMAGE_OTHER",
+        "NO_IMAGE",
+        "OTHER",
     }
 )
 """The finish reasons of a reply that the service stopped, or that cannot be used. A reason that is not here counts as whole."""
@@ -183,8 +186,10 @@ def _reply(body: JSON, content: JSON, *, ended: bool) -> Reply:
         incomplete = f"the prompt was blocked ({blocked})"
     elif stop_reason in _BLOCKED:
         incomplete = f"the reply was blocked ({stop_reason})"
-    elif not _parts(content):
-        incomplete = f"the reply holds no content ({stop_reason or 'no finish reason'})"
+    elif not any(map(_is_answer, _parts(content))):
+        thought = any(part.get("thought") for part in _parts(content))
+        what = "is nothing but thinking" if thought else "holds no content"
+        incomplete = f"the reply {what} ({stop_reason or 'no finish reason'})"
     elif stop_reason is None and not ended:
         incomplete = "the reply ended without a finish reason"
     kept = content if content.get("role") else {**content, "role": "model"}  # some servers give none
@@ -216,6 +221,12 @@ def _sendable(message: Message) -> Message | None:
 
 def _says_something(part: JSON) -> bool:
     return bool(part.get("text")) or any(part[name] is not None for name in part.keys() - {"text", "thought"})
+
+
+def _is_answer(part: JSON) -> bool:
+    """True if a part is more than thinking, its signature and white space."""
+    others = part.keys() - {"text", "thought", "thoughtSignature", "thought_signature"}
+    return not part.get("thought") and (bool((part.get("text") or "").strip()) or any(part[name] for name in others))
 
 
 def _whole(part: JSON) -> bool:

@@ -29,6 +29,26 @@ from transcript_store.chat._providers.sdk import PostConnection, options
 _REPLACED = ("id", "type", "name", "role", "index", "format")
 """Members of a streamed delta that replace the value before. Others are added to it. Some servers repeat these in each event."""
 
+_LIMITS = ("length", "max_tokens", "model_length")
+_STOPPED = {
+    "content_filter": "blocked",
+    "sensitive": "blocked",
+    "safety": "blocked",
+    "recitation": "blocked",
+    "function_call_filter": "blocked",
+    "malformed_function_call": "blocked",
+    "unexpected_tool_call": "blocked",
+    "error": "cut short",
+    "network_error": "cut short",
+    "insufficient_system_resource": "cut short",
+    "abort": "cut short",
+    "cancelled": "cut short",
+}
+"""The finish reasons of a reply that was stopped: OpenAI's, and those of Zhipu, DeepSeek, OpenRouter, SGLang and Gemini, whose own reason
+may stand behind a colon: ``content_filter: RECITATION``. A reason that is not here counts as whole."""
+_NOT_ALLOWED = ("content_filter", "sensitive", "safety")
+"""Those that are about the question too, if nothing of a reply came."""
+
 
 class OpenAIWire:
     """The chat completions format as a ``Wire``.
@@ -188,15 +208,22 @@ def _reply(body: JSON, *, ended: bool) -> Reply:
     stop_reason = choice.get("finish_reason")
     calls = message.get("tool_calls") or []
     whole_calls = [call for call in calls if _is_spelled_out(call) and _arguments(call) is not None]
+    reason = str(stop_reason or "").partition(":")[0].strip().lower()
+    stopped = _STOPPED.get(reason) or ("cut short" if reason in _LIMITS and calls else None)
     incomplete = None
     if not message:
         incomplete = "the reply holds no message"
     elif stop_reason is None and not ended:
         incomplete = "the reply ended without a finish reason"
-    elif stop_reason == "content_filter" or (stop_reason == "length" and calls):
-        incomplete = f"the reply was {'blocked' if stop_reason == 'content_filter' else 'cut short'} ({stop_reason})"
+    elif stopped:
+        incomplete = f"the reply was {stopped} ({stop_reason})"
         # The last call may be cut even if its arguments happen to be JSON, as an empty text is here.
         whole_calls = whole_calls if len(whole_calls) < len(calls) else calls[:-1]
+    elif not _is_answer(message):
+        thought = any(message.get(name) for name in OpenAIWire.thinking_members)
+        incomplete = f"the reply {'is nothing but thinking' if thought else 'holds no content'} ({stop_reason})"
+    elif reason == "tool_calls" and not calls:
+        incomplete = f"the reply was to call a tool, and calls none ({stop_reason})"
     kept = message
     error = body.get("error")  # gateways answer 200, and say in the body what the provider behind them refused
     refusal = refusal_by(error.get("code"), error.get("message")) if isinstance(error, dict) else None
@@ -211,12 +238,19 @@ def _reply(body: JSON, *, ended: bool) -> Reply:
         extra=about_reply(body.get("id"), body.get("model"), stop_reason, body.get("usage")),
         incomplete=incomplete,
         raw=body if incomplete else None,
-        is_refusal=not _says_something(kept) and (refusal is not None or stop_reason == "content_filter"),
+        is_refusal=not _says_something(kept) and (refusal is not None or reason in _NOT_ALLOWED),
     )
 
 
 def _says_something(message: Message) -> bool:
     return any(message.get(name) for name in ("content", "refusal", "tool_calls", "function_call", "audio"))
+
+
+def _is_answer(message: Message) -> bool:
+    """True if a reply has more than thinking and white space."""
+    content = message.get("content")
+    said = content.strip() if isinstance(content, str) else content
+    return bool(said or message.get("images") or _says_something({**message, "content": None}))
 
 
 def _sendable(message: Message) -> Message | None:

@@ -51,9 +51,6 @@ class PostConnection:
         if isinstance(about, str) and not about.startswith(_MEMBERS_WITH_MESSAGES):
             return None
         reason = str(refusal.get("message") or error)
-        # Anthropic has no other sign of an account without money: the type is that of every other invalid request.
-        if "credit balance" in reason:
-            return None
         status = getattr(error, "status_code", None)
         if status in (
             None,

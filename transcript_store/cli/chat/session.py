@@ -265,7 +265,7 @@ def command_in(line: str) -> Command | None:
 
 # ---- session ----
 
-_CUT_SHORT = ("length", "max_tokens", "MAX_TOKENS")
+_CUT_SHORT = ("length", "max_tokens", "MAX_TOKENS", "model_length", "model_context_window_exceeded")
 """The stop reasons of an answer that ran out of tokens."""
 _ANSWERS_FAIL = (IncompleteResponseError, MaxStepsError, InvalidMessageError, LocalModelError)
 """The errors of this package after which the next turn works. The others are about the disk or the conversation."""

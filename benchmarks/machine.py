@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import sqlite3
 import subprocess
+import time
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +29,7 @@ def describe(directory: Path) -> dict[str, str]:
         "SQLite": sqlite3.sqlite_version,
         "system": f"{platform.system()} {platform.release()}",
         "processor": f"{_processor()}, {os.cpu_count()} cores",
+        "SHA-256": f"{_hashed_in_a_second() / 1e6:,.0f} MB/s",
         "load at the start": f"{os.getloadavg()[0]:.1f}",
         "files on": file_system(directory),
     }
@@ -58,3 +61,14 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.machine()
+
+
+def _hashed_in_a_second() -> float:
+    """Bytes. It differs fourfold between processors with and without SHA instructions, and opening a conversation hashes it whole."""
+    block = bytes(1 << 24)
+    times = []
+    for _ in range(5):
+        began = time.process_time()
+        hashlib.sha256(block).digest()
+        times.append(time.process_time() - began)
+    return len(block) / min(times)

@@ -216,7 +216,7 @@ LOOK = Look()
 
 def besides_the_look(work: Callable[[], Any], times: int = 15) -> float:
     """The seconds of processor that a call takes without its look."""
-    with mock.patch("transcript_store.search._catalogue.look", LOOK):
+    with mock.patch("transcript_store.search._catalogue.find_changes", LOOK):
         return statistics.median(_each(work, times, lambda: LOOK.seconds))
 
 

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as main
-from benchmarks import comparisons, document, formats, plots
+from benchmarks import comparisons, document, formats, plots, searching
 from benchmarks.comparisons import Field
 from benchmarks.contenders import CONTENDERS, LIMIT, OURS
 from benchmarks.environments import NotInstallableError, interpreter
 from benchmarks.processes import TOP, DriverError, Process
 from benchmarks.results import Comparison, Curve, Figure, Results, Row
 from benchmarks.timing import Middle
+from transcript_store.search import SearchIndex
 
 DOCUMENTS = TOP / "docs"
 OWN = [contender for contender in CONTENDERS if not contender.requirements]
@@ -186,6 +187,16 @@ def test_an_end_that_is_swallowed_is_an_end_all_the_same(tmp_path: Path, monkeyp
     finally:
         signal.signal(signal.SIGTERM, before)
     assert ended.value.code == 1
+
+
+def test_a_query_is_measured_without_the_look_at_the_library(tmp_path: Path) -> None:
+    """The part that is left out is in the module where the benchmark replaces it."""
+    searching.made(tmp_path / "library", 2, 2)
+    with SearchIndex(tmp_path / "library", cache=tmp_path / "cache") as index:
+        index.update()
+        before = searching.LOOK.seconds
+        searching.besides_the_look(lambda: index.search("anything"), times=1)
+    assert searching.LOOK.seconds > before
 
 
 def test_the_table_of_formats_counts_what_an_import_counts(tmp_path: Path) -> None:

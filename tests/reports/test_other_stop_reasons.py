@@ -3,7 +3,8 @@
 The reports: https://ai.google.dev/gemini-api/docs/openai (``content_filter: RECITATION``), https://api-docs.deepseek.com/api/create-chat-completion
 (``insufficient_system_resource``), https://openrouter.ai/docs/api-reference/errors-and-debugging (``error``),
 https://docs.anthropic.com/en/api/handling-stop-reasons (an empty answer), https://docs.x.ai/docs/key-information/debugging (400 for a key),
-https://community.openai.com/t/1120403 (429 for what is too large), https://github.com/vllm-project/vllm/issues/17655 (calls that are none).
+https://github.com/Aider-AI/aider/issues/1880, https://github.com/TheR1D/shell_gpt/issues/653 (429 for what is too large),
+https://github.com/vllm-project/vllm/issues/53255 (``tool_calls`` without a call).
 """
 
 from __future__ import annotations

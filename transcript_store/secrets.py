@@ -86,10 +86,12 @@ class Library(NamedTuple):
 
     def open(self, summary: ConversationSummary, **options: Any) -> AbstractContextManager[ConversationStore]:
         """A loaded store of one conversation."""
+        # A library may have both kinds: with its keys a store refuses a plaintext one, whose secrets would stay.
+        keys = self.keys if summary.sealed else {"encryption_key": None, "retired_keys": ()}
         if not os.path.isabs(self.given.directory) or os.path.basename(summary.directory) == summary.id:
-            return self.given.open(summary.id or "", **self.keys, **options)
+            return self.given.open(summary.id or "", **keys, **options)
         verify: Verify = options.pop("verify", "all")
-        store = ConversationStore(summary.directory, **self.keys, **options)
+        store = ConversationStore(summary.directory, **keys, **options)
         try:
             store.load(verify=verify)
         except BaseException:

@@ -151,6 +151,14 @@ def test_a_later_version_is_not_guessed_at(tmp_path: Path) -> None:
     assert "a later version" in complaints
 
 
+def test_a_sealed_one_is_not_said_to_be_of_a_later_version_alone(tmp_path: Path) -> None:
+    with ConversationStore(tmp_path / "chat", encryption_key=bytes(range(32))) as store:
+        store.initialize(messages=[{"role": "user", "content": "a secret"}])
+    printed, complaints, status = rescued(tmp_path / "chat")
+    assert (printed, status) == ([], 1)
+    assert complaints.startswith("it is sealed, or a later version ")
+
+
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-16"])
 def test_what_is_printed_is_utf_8_whatever_the_system_s_encoding_is(tmp_path: Path, encoding: str) -> None:
     """The incident: it ended, with a traceback, at the first character that the code page of a Windows machine lacks."""

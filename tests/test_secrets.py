@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -311,3 +313,40 @@ def test_a_whole_record_without_its_line_feed_is_searched_and_forgotten(tmp_path
             CLEAN[0]["content"],
             "Use [redacted:github-token].",
         ]
+
+
+def test_what_killed_calls_left_is_removed(tmp_path: Path) -> None:
+    """A delete that was killed after its rename, and a replace before it; in a conversation that has no secret itself."""
+    for name in ("clean", "gone"):
+        with ConversationStore(tmp_path / name) as store:
+            store.initialize(messages=CLEAN)
+    leftover = tmp_path / "clean" / f".tmp-{0:032x}"
+    leftover.write_text(TOKEN)
+    (tmp_path / "gone" / "transcript.jsonl").write_text(TOKEN)
+    (tmp_path / "gone").rename(tmp_path / f".trash-{0:032x}")
+    assert list(forget_secrets(tmp_path)) == []
+    assert TOKEN.encode() not in bytes_below(tmp_path)
+    with ConversationStore(tmp_path / "clean", read_only=True) as store:
+        store.load()
+        assert store.get_messages() == CLEAN
+
+
+def test_a_leftover_of_an_active_writer_is_its_own(tmp_path: Path) -> None:
+    with ConversationStore(tmp_path / "clean") as store:
+        store.initialize(messages=CLEAN)
+        own = tmp_path / "clean" / f".tmp-{0:032x}"
+        own.write_text("it may be writing this")
+        assert list(forget_secrets(tmp_path)) == []
+        assert own.exists()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])
+def test_only_files_of_a_quarantine_are_opened(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """A FIFO would be waited for without an end, and a link may lead anywhere."""
+    with ConversationStore(tmp_path / "chat") as store:
+        store.initialize(messages=CLEAN)
+    name = "g000000-o000000000000-0123456789abcdef"
+    (tmp_path / "chat" / "quarantine").mkdir()
+    make(tmp_path / "chat" / "quarantine" / name)
+    for found in (find_secrets(tmp_path), forget_secrets(tmp_path)):
+        assert [(one.part, one.reason) for one in found] == [("quarantine", f"cannot be read: {name} is not a file")]

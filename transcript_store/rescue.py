@@ -46,7 +46,7 @@ class Transcript:
             known = json.loads(header) if self.previous(header) else {}
             self.missing = [] if known else ["line 1: the header is damaged"]
             if known.get("version", 1) != 1 or (known.get("requires") or ["retract"]) != ["retract"]:
-                sys.exit("a later version of transcript-store wrote this; this program does not know its format")
+                sys.exit("it is sealed, or a later version of transcript-store wrote it: this program cannot read it")
             self.generation, self.retracts = known.get("generation"), not known or bool(known.get("requires"))
             self.before, self.head = [header[-34:-2], chained(self.head, header[:-43])], header[-34:-2]
             self.last, line = header, line[len(header) :]

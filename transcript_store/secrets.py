@@ -14,7 +14,9 @@ Neither ever returns a secret. A :class:`~transcript_store.redaction.SecretRedac
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -86,10 +88,12 @@ class Library(NamedTuple):
 
     def open(self, summary: ConversationSummary, **options: Any) -> AbstractContextManager[ConversationStore]:
         """A loaded store of one conversation."""
+        # A library may have both kinds: with its keys a store refuses a plaintext one, whose secrets would stay.
+        keys = self.keys if summary.sealed else {"encryption_key": None, "retired_keys": ()}
         if not os.path.isabs(self.given.directory) or os.path.basename(summary.directory) == summary.id:
-            return self.given.open(summary.id or "", **self.keys, **options)
+            return self.given.open(summary.id or "", **keys, **options)
         verify: Verify = options.pop("verify", "all")
-        store = ConversationStore(summary.directory, **self.keys, **options)
+        store = ConversationStore(summary.directory, **keys, **options)
         try:
             store.load(verify=verify)
         except BaseException:
@@ -191,7 +195,7 @@ def in_quarantine(
         verified = verify(summary.directory)
         torn = [(one.path, one.offset_bytes or 0) for one in verified.findings if one.kind == "torn-tail"]
         for path, offset in [*((path, 0) for path in verified.quarantined), *torn]:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=_without_waiting) as file:
                 file.seek(offset)
                 for line in file:  # damaged bytes: only their text is searched
                     counts.update(redactor.redact(line.decode("utf-8", "replace")).counts)
@@ -202,6 +206,13 @@ def in_quarantine(
     except OSError as error:
         return [FoundSecrets(**of, part="quarantine", reason=f"cannot be read: {error.strerror}")]
     return [FoundSecrets(**of, part="quarantine", counts=dict(sorted(counts.items())))] if counts else []
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file of the quarantine. A FIFO would be waited for, and a link may lead anywhere."""
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise OSError(errno.EINVAL, f"{os.path.basename(path)} is not a file")
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
 def keeping_what_was_redacted(
@@ -333,6 +344,7 @@ def forget_secrets(
 
 
 def _forgotten(library: Library, redactor: SecretRedactor, seconds: float) -> Iterator[ForgottenSecrets]:
+    _remove_leftovers(library)
     for summary in library.conversations():
         try:
             # Searched without a lock, so that conversations without secrets are never blocked.
@@ -354,6 +366,22 @@ def _forgotten(library: Library, redactor: SecretRedactor, seconds: float) -> It
             # The reported parts are durable; the rest is reported with the reason, and can be repeated.
             for one in readable[done:]:
                 yield ForgottenSecrets(**{**_members(one), "reason": str(error), "error": error})
+
+
+def _remove_leftovers(library: Library) -> None:
+    """Remove what killed calls left in a directory: deleted conversations, and temporary copies of transcripts.
+
+    They may hold secrets, and no search sees them. A leftover stays if its conversation cannot be opened to write.
+    """
+    if not os.path.isabs(library.given.directory):
+        return
+    with library.given.group():
+        pass  # its start removes what killed deletes and creates left
+    for summary in library.conversations():
+        names = [name for _, _, files in os.walk(summary.directory) for name in files]
+        if any(name.startswith(".tmp-") for name in names):
+            with suppress(TranscriptStoreError), library.open(summary):
+                pass  # a load to write removes them
 
 
 def _forget(

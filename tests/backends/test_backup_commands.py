@@ -422,3 +422,26 @@ def test_a_shipper_names_a_conversation_without_its_transcript(library: Conversa
         reports = [*shipper.send()]
     assert [report.directory for report in reports if isinstance(report, NotShipped)] == [one]
     assert len(reports) == 3
+
+
+@pytest.mark.parametrize("target", ["copies", "one.backup"])
+def test_a_folder_whose_name_starts_with_a_dot_is_copied(cli: Cli, tmp_path: Path, target: str) -> None:
+    """`record` accepts the name, so a backup must not pass over it; what a killed delete left is no conversation."""
+    source = tmp_path / "agent"
+    for name in ("main", ".main", f".trash-{0:032x}"):
+        with ConversationStore(source / name) as conversation:
+            conversation.initialize(messages=[user_message(name)])
+    done = cli("backup", str(source), str(tmp_path / target))
+    assert (done.code, done.out.splitlines()[-1]) == (
+        0,
+        "2 conversations: 2 new, 0 grew, 0 unchanged; 2 records copied, and verified",
+    )
+    assert cli("restore", str(tmp_path / target), str(tmp_path / "back")).out.count("1 record\n") == 2
+
+
+def test_a_shipper_sends_a_folder_whose_name_starts_with_a_dot(tmp_path: Path) -> None:
+    with ConversationStore(tmp_path / ".main") as conversation:
+        conversation.initialize(messages=[user_message("hi")])
+    with LibraryShipper(tmp_path, SimulatedBackend()) as shipper:
+        reports = [*shipper.send()]
+    assert [isinstance(one, NotShipped) for one in reports] == [False]

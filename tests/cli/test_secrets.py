@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from tests.cli.helpers import Cli, conversation
 from tests.importing.helpers import line, notebook, use_notebooks
 from tests.kit.trees import bytes_below
-from transcript_store import ConversationLibrary, ConversationStore
+from transcript_store import ConversationLibrary, ConversationStore, read_key_file
+from transcript_store.search import SearchIndex
 
 pytestmark = pytest.mark.usefixtures("a_cache_of_its_own")
 
@@ -139,3 +141,44 @@ def test_snapshots_go_only_if_their_store_is_named(cli: Cli, home: Path) -> None
     assert cli("secrets", str(library), "--snapshots", str(store), "--forget", "--yes").code == 0
     assert cli("secrets", str(library), "--snapshots", str(store)).code == 0
     assert ConversationLibrary(library).list() == []  # its one conversation has a name of its own
+
+
+def test_a_run_that_was_killed_before_it_removed_the_index_is_completed(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index has words of the deleted text. The second run finds no secret, and has to remove it all the same."""
+    library, cache = home / "library", Path(os.environ["XDG_CACHE_HOME"])
+    with ConversationStore(library / "chat") as store:
+        store.initialize(messages=[{"role": "user", "content": f"Use {TOKEN} here."}])
+    assert cli("search", "here", "--in", str(library)).code == 0
+    assert TOKEN.encode() in bytes_below(cache)
+    command = ("secrets", str(library), "--no-programs", "--forget", "--yes")
+
+    def killed(_: SearchIndex) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SearchIndex, "purge", killed)
+        assert cli(*command).code == 130
+    assert TOKEN.encode() not in bytes_below(library)
+    assert cli(*command).code == 0
+    assert TOKEN.lower().encode() not in bytes_below(cache).lower()
+
+
+def test_a_library_with_plaintext_and_sealed_conversations_is_cleaned_with_one_key(cli: Cli, home: Path) -> None:
+    library, key = home / "library", home / "key"
+    cli("new-key", str(key))
+    for name, options in (("plain", {}), ("sealed", {"encryption_key": read_key_file(key)})):
+        with ConversationStore(library / name, **options) as store:  # type: ignore[arg-type]
+            store.initialize(messages=[{"role": "user", "content": f"Use {TOKEN}, ACME-1."}])
+    given = ("--key-file", str(key), "--redact-pattern", r"ACME-\d")
+    found = cli("secrets", str(library), "--no-programs", *given)
+    assert (found.code, found.err) == (1, "")
+    assert "4 secrets in 2 parts of 2 conversations: `" in found.out
+    # The command in the answer has what it needs to remove all that was found.
+    program, *command = shlex.split(found.out.split("`")[1])
+    assert program == "transcript-store"
+    done = cli(*command, "--yes")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[-1] == "removed 4 secrets from 2 conversations"
+    assert cli("secrets", str(library), "--no-programs", *given).out == "no secrets were found\n"

@@ -22,7 +22,15 @@ from transcript_store._log.record import GENESIS, Mark, copied, with_contents
 from transcript_store._os import filesystem
 from transcript_store._os.directory import Folder
 from transcript_store._os.filesystem import FileSystem, NotOursError, refusals
-from transcript_store._os.names import ARCHIVE, QUARANTINE, TRANSCRIPT, is_generation, is_quarantined
+from transcript_store._os.names import (
+    ARCHIVE,
+    QUARANTINE,
+    TRANSCRIPT,
+    is_generation,
+    is_quarantined,
+    is_trash,
+    stage_of,
+)
 from transcript_store.backends._backend import Backend, BackendError, patiently
 from transcript_store.backends._backup_file import BackupFile
 from transcript_store.backends._claims import WAITS_SECONDS, ClaimedLog
@@ -131,7 +139,7 @@ class LibraryShipper:
     @staticmethod
     def _looks(library: Folder, name: str) -> object:
         """The stamps of a folder's files; None if it is not a conversation's."""
-        if name.startswith("."):
+        if _is_leftover(name):
             return None
         try:
             with library.subfolder(name) as folder:
@@ -244,7 +252,7 @@ class _FolderHistories:
             with folder:
                 if folder.status(TRANSCRIPT) is not None:
                     return [""]
-                return [name for name in folder.names() if not name.startswith(".") and _holds_one(folder, name)]
+                return [name for name in folder.names() if not _is_leftover(name) and _holds_one(folder, name)]
 
     @contextmanager
     def opened(self, id: str) -> Iterator[list[RemoteState]]:
@@ -257,6 +265,11 @@ class _FolderHistories:
     def path_of(self, id: str) -> str:
         """The folder of that name."""
         return f"{self.name}/{id}" if id else self.name
+
+
+def _is_leftover(name: str) -> bool:
+    """True for a folder that is deleted, or not created yet. Any other name may start with a dot: ``record`` accepts it."""
+    return is_trash(name) or stage_of(name) is not None
 
 
 def _has_lost_its_transcript(folder: Folder) -> bool:

@@ -62,15 +62,15 @@ def forget(
         library = library_at(directory, **keys)
         for one in forget_secrets(library, redact=redactor, **({} if is_backend_address(directory) else keys)):
             report.say(one)
-        if report.parts:
-            with SearchIndex(library) as index:
-                index.purge()  # it has words of deleted text
+        with SearchIndex(library) as index:
+            # It has words of deleted text: also if nothing was found, because a run before was killed here.
+            index.purge()
     for store, snapshot in snapshots:
         if snapshot.reason is None:
             store.delete(str(snapshot.id))
         report.say(snapshot)
     if not arguments.json:
-        report.say_sum([])
+        report.say_sum()
     return int(report.is_any_left)
 
 
@@ -145,7 +145,8 @@ class SecretsReport:
             title = f"  {one_line(members['title'])}" if members["title"] else ""
             say(f"{one_line(members['source'])}  {members['format']}  {_kinds(members['counts'])}{title}")
 
-    def say_sum(self, directories: Sequence[str]) -> None:
+    def say_sum(self, command: str = "") -> None:
+        """Print the total; ``command`` is the one that removes what was found."""
         secrets, conversations = many(self._counts.total(), "secret"), many(len(self._conversations), "conversation")
         none = "no secrets were found" + (" in what could be read" if self._left else "")
         if self._is_past and not self.parts:
@@ -153,10 +154,7 @@ class SecretsReport:
         elif self._is_past:
             say(f"removed {secrets} from {conversations}")
         elif self.parts:
-            where = " ".join(directories)
-            say(
-                f"{secrets} in {many(self.parts, 'part')} of {conversations}: `transcript-store secrets {where} --forget` removes them"
-            )
+            say(f"{secrets} in {many(self.parts, 'part')} of {conversations}: `{command}` removes them")
         elif not self._sessions:
             say(none)
         if self._unknown and not self._is_past:
@@ -234,8 +232,20 @@ def run(arguments: Namespace) -> int:
                 with working.paused():
                     report.say_session(members)
     if not arguments.json:
-        report.say_sum([for_shell(printable_name(one)) for one in directories])
+        report.say_sum(_forgetting(arguments, directories))
     return int(report.is_any)
+
+
+def _forgetting(arguments: Namespace, directories: Sequence[str]) -> str:
+    """The command that removes what this one found: with its patterns, stores and keys, or it would leave some."""
+    given = {
+        "--snapshots": map(printable_name, arguments.snapshots),
+        "--redact-pattern": arguments.redact_pattern or (),
+        "--key-file": arguments.key_file or (),
+    }
+    options = [f"{option} {for_shell(value)}" for option, values in given.items() for value in values]
+    where = [for_shell(printable_name(one)) for one in directories]
+    return " ".join(["transcript-store secrets", *where, "--forget", *options])
 
 
 def _directories(arguments: Namespace) -> list[str]:

@@ -33,8 +33,8 @@ from transcript_store.redaction._forms import (
     private_keys,
     secrets_in,
     secrets_named,
+    split_from_colours,
     texts_in_base64,
-    without_colours,
 )
 
 __all__ = ["Redacted", "SecretRedactor"]
@@ -246,7 +246,7 @@ class SecretRedactor:
     def _found(self, text: str, *, is_decoded: bool = False) -> Iterator[tuple[int, int, str]]:
         """The positions and kinds of secrets."""
         if "\x1b[" in text:
-            shown, places, gone = without_colours(text)
+            shown, places, gone = split_from_colours(text)
             # The text itself is looked through as well: there a colour ends the word before a secret.
             for start, end, kind in self._found(shown, is_decoded=is_decoded) if places else ():
                 # A colour in front of the first character, or behind the last one, is no part of it.

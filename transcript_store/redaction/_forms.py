@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 
 from transcript_store.redaction._tokens import DONE, ENDS, NEAR, QUOTE, SET, TOKENS, Kind, secret_kind
 
-__all__ = ["DONE", "secrets_in", "secrets_named", "texts_in_base64", "without_colours"]
+__all__ = ["DONE", "secrets_in", "secrets_named", "split_from_colours", "texts_in_base64"]
 
 
 # ---- notations ----
@@ -339,7 +339,7 @@ def secrets_in(text: str) -> Iterator[tuple[int, int, str]]:
                         yield from _of_kind(text, kind, literal)
 
 
-def without_colours(text: str) -> tuple[str, list[int], list[int]]:
+def split_from_colours(text: str) -> tuple[str, list[int], list[int]]:
     """A text as a terminal shows it, the places in it where colours stood, and how much stood before each, itself included.
 
     ``grep`` and ``git`` colour what they found: half a secret, and no form is left in the text itself.

@@ -22,7 +22,13 @@ from typing import Any, Literal, NoReturn, Self, Unpack, get_args
 from transcript_store._conversation import arguments
 from transcript_store._conversation import metadata as _metadata
 from transcript_store._conversation.archive import Generation
-from transcript_store._conversation.arguments import NewContents, NewConversation, Storable
+from transcript_store._conversation.arguments import (
+    MetadataUpdate,
+    NewContents,
+    NewConversation,
+    RestoredMetadata,
+    Storable,
+)
 from transcript_store._conversation.calls import (
     ConversationState,
     FrozenConversation,
@@ -62,10 +68,12 @@ __all__ = [
     "FrozenConversation",
     "Gap",
     "Generation",
+    "MetadataUpdate",
     "NewConversation",
     "Record",
     "Recovery",
     "RefreshResult",
+    "RestoredMetadata",
     "TokenUsage",
     "TranscriptPosition",
     "UsageRow",
@@ -430,7 +438,7 @@ class ConversationStore(Reads, Writes):
         provider: str | None = None,
         extras: Iterable[Mapping[str, Any] | None] | None = None,
         restored_from: Mapping[str, Any] | None = None,
-        **metadata_changes: Any,
+        **metadata_changes: Unpack[RestoredMetadata],
     ) -> None:
         """Make the conversation hold these messages, and this metadata, in one commit; it is loaded on return.
 

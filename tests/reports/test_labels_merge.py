@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -65,7 +66,7 @@ def test_labels_are_merged_whatever_changes_them(conversation, library):
         assert conversation.get_metadata().labels == {"only": "this"}
         change(replace_labels={})
         assert conversation.get_metadata().labels == {}
-        change(title="Moving house", labels={"project": "x"})
+        change(title="Moving house", labels=MappingProxyType({"project": "x"}))
         assert conversation.get_metadata().labels == FIRST
     conversation.close()
     with library.open(conversation.directory.rpartition("/")[2], read_only=True) as again:

@@ -62,6 +62,30 @@ class NewConversation(TypedDict, total=False):
     """
 
 
+class RestoredMetadata(TypedDict, total=False):
+    """Changes of the metadata in :meth:`ConversationStore.restore`. Members that are not given stay as they are."""
+
+    model: str | None
+    compaction_count: int
+    """How often the messages were replaced by shorter ones."""
+    system_prompt: str | None
+    tools: Sequence[Mapping[str, Any]] | None
+    """As in :class:`NewConversation`. They are replaced whole."""
+    title: str | None
+    """The label ``title``; None removes it."""
+    labels: Mapping[str, str | None]
+    """Merged with the stored ones; None removes a label."""
+    replace_labels: Mapping[str, str]
+    """Replaces all labels; not together with ``labels``."""
+
+
+class MetadataUpdate(RestoredMetadata, total=False):
+    """Changes of a conversation's metadata. Members that are not given stay as they are."""
+
+    provider: str | None
+    """Within its family, or any other one in a call that also replaces the messages."""
+
+
 def require_count(name: str, number: object, *, least: int = 0) -> None:
     """Raise ``ValueError`` unless a number is an ``int``, and not less than the least."""
     if type(number) is not int or number < least:
@@ -228,13 +252,13 @@ class MetadataChanges(NamedTuple):
     """The labels to remove, if those in ``fields`` are merged with the stored ones; None if they replace those."""
 
 
-def changes(given: dict[str, Any], max_bytes: int) -> MetadataChanges:
+def changes(given: Mapping[str, Any], max_bytes: int) -> MetadataChanges:
     """Changes of the metadata, checked; a deep copy."""
     for name in given:
         if name not in (*CHANGEABLE, *_LABEL_CHANGES):
             raise TypeError(f"cannot change {name!r}; what can change: {', '.join((*CHANGEABLE, *_LABEL_CHANGES))}")
     if given.keys().isdisjoint(_OF_LABELS):
-        return MetadataChanges(checked_fields(given, max_bytes))
+        return MetadataChanges(checked_fields({**given}, max_bytes))
     fields = {name: value for name, value in given.items() if name not in _OF_LABELS}
     named = [name for name in ("labels", "replace_labels") if name in given]
     if len(named) == 2:
@@ -260,7 +284,7 @@ def _labels_in(given: Mapping[str, Any], name: str = "labels") -> dict[str, Any]
         raise InvalidMetadataError(
             field=name, reason="is None; a label is removed by None, and all by replace_labels={}"
         )
-    if type(labels) is not dict or not {str}.issuperset(map(type, labels)):
+    if not isinstance(labels, Mapping) or not {str}.issuperset(map(type, labels)):
         raise InvalidMetadataError(field=name, reason=f"must be a dict of str to str, not {labels!r:.40}")
     return {**labels}
 
@@ -338,7 +362,7 @@ class Storable:
         fields = checked_fields(given, self._max_bytes)
         return fields if self.redacting is None else self.redacting.fields(fields)
 
-    def changes(self, given: dict[str, Any]) -> MetadataChanges:
+    def changes(self, given: Mapping[str, Any]) -> MetadataChanges:
         """Changes of the metadata that a caller makes."""
         found = changes(given, self._max_bytes)
         return found if self.redacting is None else found._replace(fields=self.redacting.fields(found.fields))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from transcript_store._conversation import arguments
 from transcript_store._conversation import metadata as _metadata
 from transcript_store._conversation.archive import Generation
-from transcript_store._conversation.arguments import Feature, Storable
+from transcript_store._conversation.arguments import Feature, MetadataUpdate, Storable
 from transcript_store._conversation.guard import StorageGuard
 from transcript_store._conversation.metadata import ConversationMetadata
 from transcript_store._conversation.storage import Reader, RefreshResult, Storage, StorageOptions
@@ -531,7 +531,7 @@ class Writes:
         times: Iterable[str | datetime | None] | None = None,
         if_head: str | None = None,
         features: Sequence[Feature] | None = None,
-        **metadata_changes: Any,
+        **metadata_changes: Unpack[MetadataUpdate],
     ) -> None:
         """Replace all messages, and change metadata, in one commit: after a crash either the old ones are stored or the
         new ones.
@@ -573,7 +573,7 @@ class Writes:
         if_head: str | None = None,
         features: Sequence[Feature] | None = None,
         restored_from: Mapping[str, Any] | None = None,
-        **metadata_changes: Any,
+        **metadata_changes: Unpack[MetadataUpdate],
     ) -> None:
         """Keep only these records of the live generation, in their order, and archive the rest, in one commit.
 
@@ -615,7 +615,7 @@ class Writes:
             metadata_changes,
         )
 
-    def update_metadata(self, /, **changes: Any) -> None:
+    def update_metadata(self, /, **changes: Unpack[MetadataUpdate]) -> None:
         """Change ``model``, ``compaction_count``, ``system_prompt``, ``tools``, ``labels``, ``title``, or ``provider``.
 
         All changes are made or none, and they are durable on return. ``tools`` are replaced whole. ``labels`` are
@@ -676,7 +676,7 @@ class Writes:
         write: Callable[[Writer, dict[str, Any], Sequence[str]], None],
         if_head: str | None,
         features: Sequence[Feature] | None,
-        metadata_changes: dict[str, Any],
+        metadata_changes: MetadataUpdate,
         *,
         with_messages: bool = False,
     ) -> None:

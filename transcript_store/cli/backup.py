@@ -411,7 +411,9 @@ def _move(report: Restored, moves: list[tuple[str, str]], keys: dict[str, Any], 
         with conversation_at(report.directory, **options) as conversation:
             conversation.load(verify="tail")
             labels = conversation.get_metadata().labels
-            changed = {name: _at_home(labels[name], moves) for name in ("cwd", "project") if name in labels}
+            changed: dict[str, str] = {
+                name: _at_home(labels[name], moves) for name in ("cwd", "project") if name in labels
+            }
             if any(labels[name] != text for name, text in changed.items()):
                 conversation.update_metadata(labels=changed)
     except TranscriptStoreError as error:

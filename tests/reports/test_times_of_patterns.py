@@ -36,7 +36,7 @@ def test_a_line_takes_time_by_its_length(name: str) -> None:
         function(text)
         return time.process_time() - began
 
-    small, large = seconds(12_000), seconds(96_000)
+    small, large = seconds(5_000), seconds(40_000)
     assert large < 24 * small + 0.5, f"{small:.3f} s, and {large:.3f} s for eight times the text"
 
 

@@ -9,6 +9,7 @@ written again, and the history is to the letter what the run has.
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import Any, NamedTuple
 
+import orjson
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
@@ -161,6 +163,39 @@ def apply_change(message: Any, change: Change) -> Any:
     """The message with a change that ``change_of`` found."""
     parts = [change["parts"].get(str(number), part) for number, part in enumerate(message["parts"])]
     return {**message, **change["members"], "parts": parts}
+
+
+# ---- what a request can carry --------------------------------------------------------------------------------------
+
+
+def with_whole_characters(messages: Sequence[ModelMessage], plain: Sequence[Any]) -> list[ModelMessage]:
+    """The messages, with U+FFFD instead of half a character (a lone surrogate, as in a file name that is not UTF-8).
+
+    No request can carry one, so every run of the history would fail. A message without one is the same object.
+
+    Args:
+        messages: those of a history.
+        plain: the JSON of each.
+    """
+    return [
+        message if _is_utf8(each) else of_json([_with_whole_characters(each)])[0]
+        for message, each in zip(messages, plain, strict=True)
+    ]
+
+
+def _is_utf8(value: Any) -> bool:
+    try:
+        orjson.dumps(value)
+    except TypeError:  # or it is an integer beyond 64 bits, say
+        return not _HALF_CHARACTER.search(json.dumps(value, ensure_ascii=False))
+    return True
+
+
+def _with_whole_characters(value: Any) -> Any:
+    return json.loads(_HALF_CHARACTER.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
+
+
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 # ---- the order that providers ask for ------------------------------------------------------------------------------

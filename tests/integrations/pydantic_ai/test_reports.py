@@ -423,6 +423,26 @@ def test_two_calls_of_one_id(world):
     asyncio.run(scenario())
 
 
+def test_half_a_character_in_a_result(world):
+    """No request can carry it (a file name that is not UTF-8 has one), and every later run failed: the next one is sent U+FFFD."""
+    there = world(("ls",), "fine", "fine", "fine")
+
+    @there.agent.tool_plain
+    def ls() -> dict[str, Any]:
+        return {"names": ["caf\udce9", 2**70, "\\ud83d"]}
+
+    async def scenario():
+        with pytest.raises(Exception, match="surrogates not allowed"):
+            await there.agent.run("list")
+        assert ("ls", {"names": ["caf\udce9", 2**70, "\\ud83d"]}) in told(await there.stored())
+        for question in ("go on", "and on"):
+            answer = await there.agent.run(question)
+            assert await there.stored() == answer.all_messages()
+        assert ("ls", {"names": ["caf\ufffd", 2**70, "\\ud83d"]}) in told(answer.all_messages())
+
+    asyncio.run(scenario())
+
+
 # ---- a question again, an approval, and what no model gets ----------------------------------------------------------
 
 

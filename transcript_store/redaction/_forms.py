@@ -295,7 +295,7 @@ _UNSEEN = re.compile(
     rf"|[{_NO_WIDTH}](?<=[!-~{_NO_WIDTH}].)[{_NO_WIDTH}]{{0,256}}+(?=[!-~{_NO_WIDTH}])"
     r"|=(?<=[^\n]{60}=)\r?\n"
 )
-"""What nobody sees of a text: a terminal's colours; the characters without a width that pages and chats put into long words, but not those
+"""What is not shown of a text: a terminal's colours; the characters without a width that pages and chats put into long words, but not those
 that join emoji; and where mail breaks a long line.
 """
 _ESCAPED = re.compile(r"(?:(?:%(?:25){0,4}|%u00|\\(?:u00|x))[0-9A-Fa-f]{2}|=3D)$")

@@ -101,6 +101,7 @@ def safe(text: str) -> str:
 
 
 _USER = re.compile(r"://(?:[^\s/?#@:]*:\S*|[^\s/?#@]*(?:@[^\s/?#@]*)*)@")
+_WORD = re.compile(r"\S+")
 _NO_PORT = re.compile(r":(?![0-9]*(?:,|$))")
 
 
@@ -108,7 +109,13 @@ def without_credentials(text: str) -> str:
     """A text in which addresses have no user and no password: an argument may be a backend's address, and errors repeat
     arguments.
     """
-    return _USER.sub("://", text)
+    return _WORD.sub(_word_without_credentials, text)
+
+
+def _word_without_credentials(word: re.Match[str]) -> str:
+    # Nothing behind the last @ can match, and trying it takes the square of its length: an argument may have 128 KiB.
+    before, at, behind = word[0].rpartition("@")
+    return _USER.sub("://", before + at) + behind
 
 
 SCHEMA_OPTION = re.compile(r"[?&]schema=([a-z_][a-z0-9_]{0,62})(?=&|$)")
@@ -125,7 +132,7 @@ def printable_address(address: str) -> str:
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     _, at, hosts = authority.rpartition("@")
     behind = rest[len(authority) :]
-    if ((at or ":" in authority) and "@" in behind) or _NO_PORT.search(re.sub(r"\[[^\]]*\]", "", hosts)):
+    if ((at or ":" in authority) and "@" in behind) or _NO_PORT.search(re.sub(r"\[[^\[\]]*\]", "", hosts)):
         return f"{scheme}{mark}…"
     schema = SCHEMA_OPTION.search(behind)
     return f"{scheme}{mark}{hosts}{re.split('[?#]', behind, maxsplit=1)[0]}" + (

@@ -194,6 +194,26 @@ def test_what_was_asked_before_the_input_ends_is_answered(
     assert all("socket" in str(each["result"]) for each in answers if each["id"])
 
 
+@pytest.mark.parametrize(
+    ("query", "meant"),
+    [
+        (r"socket \ud83d", "socket \ufffd"),
+        (r"\uDE00\ud83d\ude00 \\ud83d", "\ufffd\U0001f600 \\ud83d"),
+        (r"\ud83d\ud83d\ude00\\\ud83d", "\ufffd\U0001f600\\\ufffd"),
+    ],
+)
+def test_half_a_character_in_a_request(server: subprocess.Popen[bytes], query: str, meant: str) -> None:
+    """The answer has the request's id; it was an error without one, which no client can relate to what it asked."""
+    asked = call(1).replace(b'"socket"', f'"{query} -socket"'.encode())
+    said, _ = server.communicate(HELLO + asked)
+    (answer,) = [each for each in map(json.loads, said.splitlines()) if each["id"] == 1]
+    assert not answer["result"].get("isError")
+    from transcript_store.mcp._stdio import _text_of
+
+    read = json.loads(_text_of(asked))["params"]["arguments"]["query"]
+    assert read == f"{meant} -socket"
+
+
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "output closed"])
 def test_it_ends_at_once_while_its_input_is_open(server: subprocess.Popen[bytes], how: str) -> None:
     assert server.stdin

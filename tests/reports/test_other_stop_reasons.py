@@ -10,6 +10,7 @@ https://github.com/vllm-project/vllm/issues/53255 (``tool_calls`` without a call
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.chat.conftest import connect, no_certificates, no_keys, no_open_conne
 from tests.chat.dialects import DIALECTS
 from tests.chat.server import Answer, Server
 from transcript_store import ConversationStore
+from transcript_store.chat import Tool
 from transcript_store.chat._client import parsed_answer
 from transcript_store.chat._provider import refusal_by
 from transcript_store.errors import IncompleteResponseError
@@ -82,6 +84,31 @@ def test_what_is_no_answer_raises_and_can_be_asked_again(
         assert client.retry() == "Whole."
         assert "Half" not in json.dumps(server.bodies[1])
         assert client.chat("Sure?") == "Yes."
+
+
+def test_an_empty_reply_after_results_of_tools(server: Server, tmp_path: Path) -> None:
+    """Claude has nothing to add, and says the same again: docs/chat.md has what helps. No tool runs twice, and no result is lost."""
+    dialect = DIALECTS["claude"]
+    ran: list[str] = []
+
+    def pay() -> str:
+        ran.append("pay")
+        return "paid"
+
+    call = claude("tool_use", {"type": "tool_use", "id": "a", "name": "pay", "input": {}})
+    empty = Answer(json.dumps(claude("end_turn")).encode())
+    server.answers += [Answer(json.dumps(call).encode()), empty, empty, dialect.reply("It is paid.")]
+    with ConversationStore(tmp_path / "c") as conversation:
+        client = connect(dialect, server, conversation)
+        client.set_tools([Tool("pay", "Pays.", {"type": "object"}, pay)])
+        for ask in (partial(client.chat, "Pay"), client.retry):
+            with pytest.raises(IncompleteResponseError, match="no content"):
+                ask()
+        assert client.chat("Please continue.") == "It is paid."
+    assert ran == ["pay"]
+    results, *continued = server.bodies[3]["messages"][2:]
+    assert "paid" in json.dumps(results)
+    assert "Please continue." in json.dumps([results, *continued])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-r"""Tokens behind ``%253D``, ``\u003d``, ``\x3d``, ``\b`` or ``=3D``, and those that ``grep`` had coloured in part, were missed.
+r"""Tokens behind ``%253D``, ``\u003d``, ``\x3d``, ``\b`` or ``=3D``, and those with a colour or a character
+without a width within them, were missed.
 
 Of the kind of ``test_redaction_shapes``: a letter of an escape stood before them, and no form was left where a colour stood within one.
 """
@@ -30,8 +31,22 @@ COLOURED = [
     f"word\x1b[32m{TOKEN}\x1b[0mword",
 ]
 
+WITHOUT_WIDTH = [
+    *(
+        f"key: ghp_{REST[:9]}{none}{REST[9:20]}{none}{REST[20:]}"
+        for none in ("\u200b", "\u00ad", "\u2060\u200d", "\ufeff")
+    ),
+    "gh\u200bp_" + "\u200b".join([REST[:9], REST[9:20], REST[20:]]),
+]
+"""As pages and chats that let long words break give them."""
+IN_MAIL = [
+    f"{'Your new token, which is shown only once, and never again, is'} ghp_{REST[:9]}={end}{REST[9:]}"
+    for end in ("\n", "\r\n")
+]
+"""Quoted-printable: a line longer than 76 columns goes on in the next one."""
 
-@pytest.mark.parametrize("text", BOUNDARIES + COLOURED)
+
+@pytest.mark.parametrize("text", BOUNDARIES + COLOURED + WITHOUT_WIDTH + IN_MAIL)
 def test_a_token_behind_an_escape_or_coloured_in_part(text: str) -> None:
     redact = SecretRedactor()
     found = redact.redact({"role": "user", "content": text})
@@ -43,6 +58,16 @@ def test_a_token_behind_an_escape_or_coloured_in_part(text: str) -> None:
 def test_what_stands_around_a_coloured_secret_stays() -> None:
     said = SecretRedactor()({"text": f"\x1b[1mA\x1b[0m \x1b[31mghp_\x1b[0m{REST}\x1b[0m \x1b[2mB\x1b[0m"})["text"]
     assert said == "\x1b[1mA\x1b[0m \x1b[31m[redacted:github-token]\x1b[0m \x1b[2mB\x1b[0m"
+
+
+def test_characters_without_a_width_stay_elsewhere() -> None:
+    redact = SecretRedactor()
+    for text in ("\ufeff# Title", "👩\u200d💻 می\u200cخواهم", "a\u200bb", f"{'x' * 70}=\n{'y' * 70}"):
+        assert redact.redact({"text": text}).counts == {}
+    assert (
+        redact({"text": f"\ufeffa\u200bb {TOKEN} a\u200bb"})["text"]
+        == "\ufeffa\u200bb [redacted:github-token] a\u200bb"
+    )
 
 
 def test_a_key_in_a_coloured_diff() -> None:

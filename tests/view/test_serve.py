@@ -412,8 +412,9 @@ def test_a_conversation_that_is_deleted_says_so(library, server):
 
 def test_an_earlier_generation_is_a_page_and_one_that_never_was_is_not(server):
     assert "Hello! What shall we do?" in server.get("c/showcase/?g=0").body.decode()
-    assert server.get("c/showcase/?g=7").status == 404
-    assert server.get("c/showcase/?g=-1").status == 200  # no number: the live one
+    for none in ("7", "-1", "0x0", "+0", "%D9%A0", "%EF%BC%90", "12345678901234567890", "9" * 5000):
+        assert server.get(f"c/showcase/?g={none}").status == 404
+    assert server.get("c/showcase/?g=").status == 200  # without a number: the live one
 
 
 def test_damage_is_shown_and_not_followed(library, server):

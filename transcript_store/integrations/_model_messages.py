@@ -9,13 +9,15 @@ written again, and the history is to the letter what the run has.
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
 from typing import Any, NamedTuple
 
+import orjson
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
@@ -163,6 +165,39 @@ def apply_change(message: Any, change: Change) -> Any:
     return {**message, **change["members"], "parts": parts}
 
 
+# ---- what a request can carry --------------------------------------------------------------------------------------
+
+
+def with_whole_characters(messages: Sequence[ModelMessage], plain: Sequence[Any]) -> list[ModelMessage]:
+    """The messages, with U+FFFD instead of half a character (a lone surrogate, as in a file name that is not UTF-8).
+
+    No request can carry one, so every run of the history would fail. A message without one is the same object.
+
+    Args:
+        messages: those of a history.
+        plain: the JSON of each.
+    """
+    return [
+        message if _is_utf8(each) else of_json([_with_whole_characters(each)])[0]
+        for message, each in zip(messages, plain, strict=True)
+    ]
+
+
+def _is_utf8(value: Any) -> bool:
+    try:
+        orjson.dumps(value)
+    except TypeError:  # or it is an integer beyond 64 bits, say
+        return not _HALF_CHARACTER.search(json.dumps(value, ensure_ascii=False))
+    return True
+
+
+def _with_whole_characters(value: Any) -> Any:
+    return json.loads(_HALF_CHARACTER.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
+
+
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+
+
 # ---- the order that providers ask for ------------------------------------------------------------------------------
 
 
@@ -179,7 +214,9 @@ def tool_calls_of(message: ModelMessage) -> list[ToolCallPart]:
 def in_order(
     messages: Sequence[ModelMessage], instead: Callable[[ToolCallPart], ToolReturnPart], *, also_last: bool
 ) -> list[ModelMessage]:
-    """Each call's result directly after its call, as providers require. A message that needs no change is the same object.
+    """Each call's result directly after its call, and no two calls of a reply with one id, as providers require.
+
+    A message that needs no change is the same object.
 
     Args:
         messages: in the order in which they were stored; two runs may have stored theirs by turns.
@@ -187,6 +224,7 @@ def in_order(
         also_last: whether that goes for the last reply too, whose calls may still be waiting.
     """
     results = _results_by_reply(messages)
+    ids = {call.tool_call_id for each in messages for call in tool_calls_of(each)}
     last_reply = max((n for n, each in enumerate(messages) if isinstance(each, ModelResponse)), default=-1)
     ordered: list[ModelMessage] = []
     due: list[Any] = []
@@ -202,16 +240,39 @@ def in_order(
             continue
         if due:
             ordered.append(_request_of(due, ordered[-1]))
-        ordered.append(message)
+        parted = _with_ids_of_their_own(message, ids)
+        ordered.append(parted)
         due = []
-        for call, result in zip(tool_calls_of(message), results[number], strict=True):
+        for call, sent, result in zip(tool_calls_of(message), tool_calls_of(parted), results[number], strict=True):
+            if result is None and (also_last or number != last_reply):
+                result = instead(call)  # noqa: PLW2901
             if result is not None:
-                due.append(result)
-            elif also_last or number != last_reply:
-                due.append(instead(call))
+                is_same = result.tool_call_id == sent.tool_call_id
+                due.append(result if is_same else replace(result, tool_call_id=sent.tool_call_id))
     if due:
         ordered.append(_request_of(due, ordered[-1]))
     return ordered
+
+
+def _with_ids_of_their_own(reply: ModelResponse, taken: set[str]) -> ModelResponse:
+    """The reply, in which a call with the id of an earlier one has an id that is not ``taken``.
+
+    The framework ends a run with such a reply, and providers refuse every history that contains it.
+    """
+    calls = tool_calls_of(reply)
+    if len({call.tool_call_id for call in calls}) == len(calls):
+        return reply
+    parts: list[Any] = []
+    seen: set[str] = set()
+    for part in reply.parts:
+        if part.part_kind == "tool-call" and part.tool_call_id in seen:
+            new = next(name for n in count(2) if (name := f"{part.tool_call_id}_{n}") not in taken)
+            part = replace(part, tool_call_id=new)  # noqa: PLW2901
+            taken.add(new)
+        if part.part_kind == "tool-call":
+            seen.add(part.tool_call_id)
+        parts.append(part)
+    return replace(reply, parts=parts)
 
 
 def _request_of(results: Sequence[Any], reply: ModelMessage) -> ModelRequest:

@@ -83,6 +83,7 @@ from transcript_store.integrations._model_messages import (
     new_in,
     of_json,
     tool_calls_of,
+    with_whole_characters,
 )
 from transcript_store.integrations._values import of_items, readable, redact_item, stored
 from transcript_store.library import ConversationLibrary
@@ -380,7 +381,8 @@ class TranscriptHistory(AbstractCapability[Any]):  # type: ignore[misc]  # the f
         known, asks_now = run.messages, bool(messages) and asks_something(messages[-1])
         if asks_now and not new:
             known = known[: 1 + max(n for n, each in enumerate(known) if asks_something(each))]
-        ordered = in_order(known, self._instead_of, also_last=asks_now and not answers_a_call(new))
+        sendable = with_whole_characters(known, run.plain[: len(known)])
+        ordered = in_order(sendable, self._instead_of, also_last=asks_now and not answers_a_call(new))
         run.has_more = bool(new)
         # The framework puts today's value of a dynamic system prompt into the message; before 2.55 into the very one that it has.
         messages[:] = [*(replace(each, parts=[*each.parts]) if is_dynamic(each) else each for each in ordered), *new]

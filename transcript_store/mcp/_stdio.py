@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
@@ -147,6 +148,21 @@ def _not_a_request(error: Exception) -> SessionMessage:
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=None, error=said))
 
 
+_ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)")
+
+
+def _text_of(line: bytes) -> str:
+    """A line, with U+FFFD instead of an escape that is half a character.
+
+    Clients in JavaScript send those: models and programs cut texts within an emoji. The SDK refuses the whole line, so its answer could not
+    have the request's id, and the client would wait for one until its own limit.
+    """
+    text = line.decode("utf-8", "replace")
+    return (
+        _ESCAPE.sub(lambda escape: "\\ufffd" if escape["half"] else escape[0], text) if "\\ud" in text.lower() else text
+    )
+
+
 class _InputLines:
     """The lines that can be read from a descriptor. The SDK would read in a thread, and the process could not end while it waits."""
 
@@ -160,10 +176,10 @@ class _InputLines:
             line.append(first)
             for following in rest:
                 if complete := b"".join(line).strip():
-                    yield complete.decode("utf-8", "replace")
+                    yield _text_of(complete)
                 line = [following]
         if last := b"".join(line).strip():
-            yield last.decode("utf-8", "replace")
+            yield _text_of(last)
 
     async def _read(self) -> bytes:
         try:

@@ -33,7 +33,7 @@ from transcript_store.redaction._forms import (
     private_keys,
     secrets_in,
     secrets_named,
-    split_from_colours,
+    split_from_unseen,
     texts_in_base64,
 )
 
@@ -91,7 +91,7 @@ def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
     return chain.from_iterable(value.items()) if isinstance(value, dict) else value
 
 
-KNOWN = 8
+KNOWN = 9
 """The version of the forms that are known. It grows when a form is added or changed."""
 
 _DONE = re.compile(DONE)
@@ -245,13 +245,12 @@ class SecretRedactor:
 
     def _found(self, text: str, *, is_decoded: bool = False) -> Iterator[tuple[int, int, str]]:
         """The positions and kinds of secrets."""
-        if "\x1b[" in text:
-            shown, places, gone = split_from_colours(text)
-            # The text itself is looked through as well: there a colour ends the word before a secret.
-            for start, end, kind in self._found(shown, is_decoded=is_decoded) if places else ():
-                # A colour in front of the first character, or behind the last one, is no part of it.
-                first, last = bisect_right(places, start), bisect_left(places, end)
-                yield start + (gone[first - 1] if first else 0), end + (gone[last - 1] if last else 0), kind
+        shown, places, gone = split_from_unseen(text)
+        # The text itself is looked through as well: there a colour ends the word before a secret.
+        for start, end, kind in self._found(shown, is_decoded=is_decoded) if places else ():
+            # What is unseen in front of the first character, or behind the last one, is no part of it.
+            first, last = bisect_right(places, start), bisect_left(places, end)
+            yield start + (gone[first - 1] if first else 0), end + (gone[last - 1] if last else 0), kind
         if "PRIVATE KEY" in text:
             yield from private_keys(text)
         yield from secrets_in(text)

@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 
 from transcript_store.redaction._tokens import DONE, ENDS, NEAR, QUOTE, SET, TOKENS, Kind, secret_kind
 
-__all__ = ["DONE", "secrets_in", "secrets_named", "split_from_colours", "texts_in_base64"]
+__all__ = ["DONE", "secrets_in", "secrets_named", "split_from_unseen", "texts_in_base64"]
 
 
 # ---- notations ----
@@ -289,7 +289,15 @@ _ESCAPES = ("\\n", "\\r", "\\t", "\\b", "\\f", "\\v")
 _COLOUR = re.compile(r"(?:\x1b|\\(?:u001[bB]|x1[bB]|033|e))\[[0-9;:]{0,24}[A-Za-z]$")
 """The end of a terminal's colour code, a letter: raw, and escaped in a text."""
 _LONGEST_COLOUR = 32
-_COLOURS = re.compile(r"\x1b\[[0-9;:]{0,24}[A-Za-z]")
+_NO_WIDTH = "\u00ad\u200b-\u200f\u2060\ufeff"
+_UNSEEN = re.compile(
+    r"\x1b\[[0-9;:]{0,24}[A-Za-z]"
+    rf"|[{_NO_WIDTH}](?<=[!-~{_NO_WIDTH}].)[{_NO_WIDTH}]{{0,256}}+(?=[!-~{_NO_WIDTH}])"
+    r"|=(?<=[^\n]{60}=)\r?\n"
+)
+"""What is not shown of a text: a terminal's colours; the characters without a width that pages and chats put into long words, but not those
+that join emoji; and where mail breaks a long line.
+"""
 _ESCAPED = re.compile(r"(?:(?:%(?:25){0,4}|%u00|\\(?:u00|x))[0-9A-Fa-f]{2}|=3D)$")
 """The end of a character as a URL has it, also one within another's, as a text of JSON or of a program has it, or as mail has ``=``: it may
 be a letter.
@@ -339,17 +347,17 @@ def secrets_in(text: str) -> Iterator[tuple[int, int, str]]:
                         yield from _of_kind(text, kind, literal)
 
 
-def split_from_colours(text: str) -> tuple[str, list[int], list[int]]:
-    """A text as a terminal shows it, the places in it where colours stood, and how much stood before each, itself included.
+def split_from_unseen(text: str) -> tuple[str, list[int], list[int]]:
+    """A text as it is shown, the places in it where something unseen stood, and how much stood before each, itself included.
 
-    ``grep`` and ``git`` colour what they found: half a secret, and no form is left in the text itself.
+    Half a secret, and no form, is left in the text itself: ``grep`` and ``git`` colour what they found.
     """
     places, gone, total = [], [], 0
-    for match in _COLOURS.finditer(text):
+    for match in _UNSEEN.finditer(text):
         places.append(match.start() - total)
         total += len(match[0])
         gone.append(total)
-    return _COLOURS.sub("", text), places, gone
+    return _UNSEEN.sub("", text) if places else text, places, gone
 
 
 def secrets_named(name: str, text: str) -> Iterator[tuple[int, int, str]]:

@@ -119,7 +119,9 @@ class Application:
     async def _page(self, request: Request) -> Response:
         name = self._named(request)
         asked = request.query_params.get("g")
-        generation = int(asked) if asked and asked.isascii() and asked.isdigit() and len(asked) < 19 else None
+        if asked and not re.fullmatch(r"[0-9]{1,18}", asked):  # of no generation, as any other number that is none
+            raise HTTPException(404, "not found")
+        generation = int(asked) if asked else None
         try:
             return await run_sync(self._shown, name, generation, limiter=self._making)
         except (ConversationNotFoundError, GenerationNotFoundError) as error:

@@ -397,6 +397,52 @@ def test_a_history_that_was_spoilt_is_put_in_order(world):
     asyncio.run(scenario())
 
 
+def test_two_calls_of_one_id(world):
+    """A reply in which two calls have one id ends the run; the next one is sent a history that providers accept."""
+    there = world("fine", "fine")
+
+    def call(name):
+        return ToolCallPart("pay", {}, tool_call_id=name)
+
+    async def scenario():
+        await there.history.append(
+            [
+                ModelRequest(parts=[UserPromptPart("one")]),
+                ModelResponse(parts=[call("a"), call("a"), call("a_2"), call("a")]),
+                ModelRequest(parts=[ToolReturnPart("pay", number, tool_call_id="a") for number in ("1", "2")]),
+            ]
+        )
+        for question in ("go on", "and on"):
+            answer = await there.agent.run(question)
+            assert await there.stored() == answer.all_messages()
+        calls = [part.tool_call_id for part in answer.all_messages()[1].parts]
+        results = [part.tool_call_id for part in answer.all_messages()[2].parts if isinstance(part, ToolReturnPart)]
+        assert calls == results == ["a", "a_3", "a_2", "a_4"]
+        assert [content for _, content in told(answer.all_messages())][:2] == ["1", "2"]
+
+    asyncio.run(scenario())
+
+
+def test_half_a_character_in_a_result(world):
+    """No request can carry it (a file name that is not UTF-8 has one), and every later run failed: the next one is sent U+FFFD."""
+    there = world(("ls",), "fine", "fine", "fine")
+
+    @there.agent.tool_plain
+    def ls() -> dict[str, Any]:
+        return {"names": ["caf\udce9", 2**70, "\\ud83d"]}
+
+    async def scenario():
+        with pytest.raises(Exception, match="surrogates not allowed"):
+            await there.agent.run("list")
+        assert ("ls", {"names": ["caf\udce9", 2**70, "\\ud83d"]}) in told(await there.stored())
+        for question in ("go on", "and on"):
+            answer = await there.agent.run(question)
+            assert await there.stored() == answer.all_messages()
+        assert ("ls", {"names": ["caf\ufffd", 2**70, "\\ud83d"]}) in told(answer.all_messages())
+
+    asyncio.run(scenario())
+
+
 # ---- a question again, an approval, and what no model gets ----------------------------------------------------------
 
 

@@ -337,6 +337,10 @@ def test_a_comment_without_a_request_and_metadata_in_another_form_are_what_was_t
     got = imported(tmp_path / "codex", codex("# Browser comments:\n\n## Comment 1\nComment:\nToo blue"))
     assert "Too blue" in got.show()
     assert "that the program wrote" not in got.show()
+    for number, heading in enumerate(("## My request", "# In app browser:", "# Files pasted by the user:")):
+        got = imported(tmp_path / str(number), codex(f"{heading}\nWhere is the zebra?"))
+        assert "that the program wrote" not in got.show()
+        assert got.found("zebra")[0]["where"] == "text"
     got = imported(tmp_path / "pi", openclaw("Sender (untrusted metadata):\nWhere is the zebra?"))
     assert "that the program wrote" not in got.show()
 

@@ -77,6 +77,7 @@ class Hint(Enum):
     MOVE_AWAY = "move it away, and restore the right file"
     MOVE_OTHERS_AWAY = "move that away first"
     PUT_BACK = "files of different conversations or moments were mixed: restore the one that belongs here"
+    RENAME_THE_FOLDER = "rename the folder to the conversation's own id, or fork() it"
     UPGRADE = "upgrade transcript-store"
 
     # snapshots and their keys

@@ -54,6 +54,7 @@ from transcript_store.conversation import (
 )
 from transcript_store.display import title_in
 from transcript_store.errors import ConversationNotFoundError, InvalidIdError, StorageError, TranscriptStoreError
+from transcript_store.hints import Hint
 
 if TYPE_CHECKING:
     from transcript_store._conversation.verify import Verification
@@ -650,7 +651,7 @@ def with_misplaced(found: Verification, name: str, own_id: str | None) -> Verifi
     from transcript_store._conversation.verify import Finding  # a listing does not need it
 
     reason, path = in_another_folder(own_id, name), f"{found.directory}/{TRANSCRIPT}"
-    finding = Finding(path=path, kind="wrong-conversation", reason=reason)
+    finding = Finding(path=path, kind="wrong-conversation", reason=reason, hint=Hint.RENAME_THE_FOLDER)
     return replace(found, findings=(*found.findings, finding))
 
 

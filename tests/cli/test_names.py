@@ -55,6 +55,17 @@ def test_no_library_is_made_that_is_called_last(cli: Cli, chats: Path, command: 
     assert not (chats / "last").exists()
 
 
+@pytest.mark.parametrize("name", ["chats/last", "chats/0b8f5c1e", f"chats/{FIRST}"])
+@pytest.mark.parametrize("command", [("list",), ("search", "flaky"), ("usage",)])
+def test_a_conversation_in_place_of_a_library(cli: Cli, chats: Path, command: tuple[str, ...], name: str) -> None:
+    """`list` and `search` looked for it as a word, in the library of `chat`, and ended with 0."""
+    code, out, err = cli(*command, name)
+    assert (code, out) == (1, "")
+    assert "a conversation" in err
+    assert "looked for" not in err
+    assert cli("search", "chats/none").code == 1, "there is no library of `chat` yet: it was a word"
+
+
 @pytest.fixture
 def chats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A library of two conversations, and a third in a folder with a name; the second is the last one."""

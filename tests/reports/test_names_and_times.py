@@ -17,6 +17,7 @@ import pytest
 
 from tests.reports.sessions import SESSION, ClaudeLines, imported, lines, told
 from transcript_store import ConversationLibrary
+from transcript_store.formats._pi import _labels_in
 from transcript_store.importing import import_conversations
 from transcript_store.search import SearchIndex
 from transcript_store.testing import SimulatedBackend
@@ -337,6 +338,10 @@ def test_a_comment_without_a_request_and_metadata_in_another_form_are_what_was_t
     got = imported(tmp_path / "codex", codex("# Browser comments:\n\n## Comment 1\nComment:\nToo blue"))
     assert "Too blue" in got.show()
     assert "that the program wrote" not in got.show()
+    for number, heading in enumerate(("## My request", "# In app browser:", "# Files pasted by the user:")):
+        got = imported(tmp_path / str(number), codex(f"{heading}\nWhere is the zebra?"))
+        assert "that the program wrote" not in got.show()
+        assert got.found("zebra")[0]["where"] == "text"
     got = imported(tmp_path / "pi", openclaw("Sender (untrusted metadata):\nWhere is the zebra?"))
     assert "that the program wrote" not in got.show()
 
@@ -353,3 +358,21 @@ def test_the_label_of_a_session_of_openclaw_is_its_title(tmp_path: Path) -> None
     listed = {"agent:main:main": {"sessionId": SESSION, "label": "My title"}, "other": 1}
     (tmp_path / "sessions.json").write_text(json.dumps(listed))
     assert imported(tmp_path, openclaw(ASKED)).name() == "My title"
+
+
+def test_the_list_beside_many_sessions_is_parsed_once_and_again_when_it_changed(tmp_path: Path) -> None:
+    """It was read and parsed for each session: 1,200 sessions took five times as long for each as without it."""
+    (tmp_path / "sessions").mkdir()
+    ids = [f"0b8f5c1e-4f6d-4f0e-9d5b-2f6f0f3c9a{number}" for number in range(10, 30)]
+    library = ConversationLibrary(tmp_path / "library")
+    for one in ids:
+        (tmp_path / "sessions" / f"{one}.jsonl").write_bytes(
+            lines(openclaw(ASKED)).replace(SESSION.encode(), one.encode())
+        )
+    for title in ("first", "again"):
+        listed = {one: {"sessionId": one, "label": f"{title} {one}"} for one in ids}
+        (tmp_path / "sessions" / "sessions.json").write_text(json.dumps(listed))
+        before = _labels_in.cache_info().misses
+        list(import_conversations([tmp_path / "sessions"], library))
+        assert _labels_in.cache_info().misses - before == 1
+        assert sorted(summary.title or "" for summary in library) == [f"{title} {one}" for one in ids]

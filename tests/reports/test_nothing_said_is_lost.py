@@ -401,3 +401,21 @@ def test_messages_of_gemini_with_one_id_or_without_one_are_all_there(tmp_path: P
     assert [len(got.found(word)) for word in ("zebra", "heron", "okapi")] == [1, 1, 1]
     assert ("heron knows" in got.show()) is is_log
     assert got.has_its_bytes()
+
+
+def test_a_list_of_geminis_messages_with_one_id_or_without_one_has_them_all(tmp_path: Path) -> None:
+    at = "2026-09-01T10:00:00.000Z"
+    about = {"sessionId": SESSION, "projectHash": "ab", "startTime": at, "lastUpdated": at}
+    said = [
+        {"id": "1", "timestamp": at, "type": "user", "content": "Where is the zebra?"},
+        {"id": "1", "timestamp": at, "type": "gemini", "content": "The heron"},
+        {"timestamp": at, "type": "user", "content": "And the okapi?"},
+    ]
+    more = {"id": "2", "timestamp": at, "type": "gemini", "content": "The ibis"}
+    got = imported(
+        tmp_path, [about, {"$set": {"messages": said}}, {"$set": {"messages": [*said, more]}}], "session-1.jsonl"
+    )
+    assert (got.report.messages, got.report.action) == (4, "created")
+    assert [len(got.found(word)) for word in ("zebra", "heron", "okapi", "ibis")] == [1, 1, 1, 1]
+    with got.library.open(str(got.report.id), read_only=True) as store:
+        assert store.get_metadata().generation == 0, "the second list begins with the first"

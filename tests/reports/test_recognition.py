@@ -15,6 +15,7 @@ from tests.formats.of_others import Bytes
 from tests.reports.sessions import SESSION, ClaudeLines, call, imported, lines, result
 from transcript_store.cli import main
 from transcript_store.formats import READERS, head_of
+from transcript_store.formats._times import time_in_either
 from transcript_store.importing import import_conversations
 
 AT = "2026-09-01T10:00:00.000Z"
@@ -206,6 +207,11 @@ def test_a_number_in_a_text_is_a_time(tmp_path: Path, time: str) -> None:
     got = imported(tmp_path, [{"role": "user", "content": "Where?", "timestamp": time}])
     with got.library.open(str(got.report.id), read_only=True) as store:
         assert store.get_records()[0].at.startswith("2026-09-01T10:00:00")
+
+
+@pytest.mark.parametrize("time", ["20261128", "202611281458", "20261128145800", 10**400])
+def test_a_date_without_separators_and_a_number_without_an_end_are_no_numbers_since_1970(time: object) -> None:
+    assert time_in_either(time) == str(time)
 
 
 def test_items_of_another_program_are_no_entries_of_pi(tmp_path: Path) -> None:

@@ -70,6 +70,12 @@ def test_characters_without_a_width_stay_elsewhere() -> None:
     )
 
 
+def test_codes_within_codes_end_no_import() -> None:
+    """Each was removed by a call of its own within the last one, until Python refused."""
+    text = "\x1b" * 5_000 + "[0m" * 5_000
+    assert SecretRedactor().redact({"text": f"{text} {TOKEN}"}).value == {"text": f"{text} [redacted:github-token]"}
+
+
 def test_a_key_in_a_coloured_diff() -> None:
     key = f"\x1b[32m+\x1b[m\x1b[32m-----BEGIN PRIVATE KEY-----\x1b[m\n{LINES}\n\x1b[32m+-----END PRIVATE KEY-----\x1b[m"
     found = SecretRedactor().redact({"text": key})

@@ -124,6 +124,11 @@ def test_operators_are_words(index):
         "東京大 東": Query(groups=((Term(("東京", "京大")),), (Term(("東",), "beginning"),))),
         "in:call in:result": Query(columns=("call", "result"), is_limited=True),
         "in:all": Query(is_limited=True),
+        "-in:call -in:result": Query(columns=("text", "thinking", "scaffolding"), is_limited=True),
+        "in:text -in:TEXT": Query(ignored=("-in:text",)),
+        "-after:2026-01-02": Query(before="2026-01-02T00:00:00.000000Z"),
+        "-until:2026-01-02": Query(after="2026-01-03T00:00:00.000000Z"),
+        "-before:soon": Query(ignored=("-before:soon",)),
         'title:"a b" -model:x': Query(filters=(Filter("title", "a b"), Filter("model", "x", is_not=True))),
         "http://a": Query(groups=((Term(("http", "a")),),)),
         "after:2026-01-02": Query(after="2026-01-02T00:00:00.000000Z"),
@@ -189,6 +194,11 @@ def test_a_date_is_what_since_takes(index, written):
     assert (query.groups, query.ignored) == ((), ())
     assert {seq for _, _, seq in found(index, f"after:{written}")} == {1, 2}
     assert found(index, f"before:{written}") == set()
+
+
+def test_a_list_reports_what_selects_messages_as_it_was_written(index):
+    for text in ("in:all", "in:call", "-in:result", "role:user", "-role:user", 'title:""'):
+        assert index.list(filter=text).ignored == (text.replace('"', ""),)
 
 
 def test_a_filter_that_there_is_not_is_reported_and_all_else_is_a_word():

@@ -152,7 +152,8 @@ class Folders:
         """Raise if the folder with this id holds another conversation."""
         if found != id:
             reason = in_another_folder(found, id)
-            raise CorruptTranscriptError(path=self.path_of(id), kind="wrong-conversation", reason=reason)
+            path, hint = self.path_of(id), Hint.RENAME_THE_FOLDER
+            raise CorruptTranscriptError(path=path, kind="wrong-conversation", reason=reason, hint=hint)
 
     def not_found(self, name: str) -> ConversationNotFoundError:
         """The error for a conversation with this name, or whose name starts so."""

@@ -121,6 +121,16 @@ def _speaks(value: Json) -> bool:
     return value.get("type") in ("user", *_REPLIES) and bool(_parts(value.get("content", value.get("parts"))))
 
 
+def _named(messages: list[Any]) -> dict[str, Json]:
+    """Messages by id. One without an id, or with that of another one, is named by its position, which the next list repeats."""
+    named: dict[str, Json] = {}
+    for number, message in enumerate(objects(messages)):
+        if isinstance(message.get("id"), str) or _speaks(message):
+            name = first_text(message.get("id")) or f"message {number}"
+            named[name if named.get(name, message) == message else f"{name} {number}"] = message
+    return named
+
+
 def _walk(lines: Iterable[SourceLine], session: _Session, allowance: Allowance, *, is_log: bool) -> Steps:
     context = _Context(session)
     may_restart = True
@@ -149,11 +159,7 @@ def _walk(lines: Iterable[SourceLine], session: _Session, allowance: Allowance, 
         else:
             replaced = obj(value.get("$set")).get("messages", value.get("messages"))
             if isinstance(replaced, list):
-                given = {
-                    first_text(message.get("id")) or f"line {line.number} {number}": message
-                    for number, message in enumerate(objects(replaced))
-                    if isinstance(message.get("id"), str) or _speaks(message)
-                }
+                given = _named(replaced)
                 if not context.goes_on_as(given):
                     yield from context.restart({})
                 context.event(line)

@@ -15,7 +15,6 @@ Facts: tenequm/pond#209, Dicklesworthstone/cross_agent_session_resumer#15, aws-b
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Container, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -38,10 +37,12 @@ from transcript_store.messages import as_text, provider_family
 
 _KINDS = ("Prompt", "AssistantMessage", "ToolResults", "Clear", "Compaction")
 _PAYLOADS = ("user", "assistant", "tool_call", "tool_result", "usage_summary")
-_TYPED = re.compile(
-    r"\A--- CONTEXT ENTRY BEGIN ---.*?--- USER MESSAGE BEGIN ---\s*(.*?)\s*--- USER MESSAGE END ---\s*\Z", re.DOTALL
+_CONTEXT, _TYPED_FROM, _TYPED_TO = (
+    "--- CONTEXT ENTRY BEGIN ---",
+    "--- USER MESSAGE BEGIN ---",
+    "--- USER MESSAGE END ---",
 )
-"""A prompt as the first engine sends it."""
+"""The lines in a prompt as the first engine sends it."""
 _Said = tuple[NeutralMessage, str | None]
 """A turn, and when it was said."""
 
@@ -242,12 +243,18 @@ def _plan(
     return facts.plan(Kiro.name, read, said, provider if speaks else None, losses, **more)
 
 
+def _typed_in(said: str) -> str:
+    """The typed part of a prompt; the same text if that is all of it. A pattern would take the third power of its blanks."""
+    typed, ended, after = said.partition(_TYPED_FROM)[2].rpartition(_TYPED_TO)
+    return typed.strip() if said.startswith(_CONTEXT) and ended and not after.strip() else said
+
+
 def _about_prompt(turn: NeutralMessage) -> Json:
     """The mark of the context that the program puts around a prompt. A result has none."""
     if any(isinstance(block, Result) for block in turn.blocks):
         return {}
     texts = [block.text for block in turn.blocks if isinstance(block, Text)]
-    typed = [found[1].strip() if (found := _TYPED.search(said)) is not None else said for said in texts]
+    typed = list(map(_typed_in, texts))
     return marked(None if typed == texts else "\n\n".join(filter(None, typed)), is_said=True)
 
 

@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from transcript_store.conversation import ConversationMetadata, Record
 from transcript_store.errors import InvalidMessageError
 from transcript_store.formats._arranging import FORMS, LOST_THINKING, as_said, form_family
 from transcript_store.formats._blocks import Block, Call, Media, Other, Result, Text, Thinking
+from transcript_store.formats._document import parse_object
 from transcript_store.formats._lines import BytesSource, KeptLines
 from transcript_store.formats._members import Json, first_text, labels, obj, objects, text_in
 from transcript_store.formats._neutral import Form, Losses, NeutralMessage, Role, arguments_of
@@ -44,7 +45,7 @@ from transcript_store.formats._plan import (
     WrittenSession,
 )
 from transcript_store.formats._replay import SessionFacts
-from transcript_store.formats._rows import object_beside, rows_of, sql_value, unpacked_zstd
+from transcript_store.formats._rows import rows_of, sql_value, text_beside, unpacked_zstd
 from transcript_store.formats._scaffolding import PI, marked
 from transcript_store.formats._trees import Chain, Link, TreeMessage, chain_of
 from transcript_store.messages import cost_in, parse_message, provider_family, tokens_in
@@ -280,10 +281,15 @@ class Pi:
 
 def _label_beside(source: Source, session: str) -> str | None:
     """The label that a user gave a session of OpenClaw: in the list beside its sessions."""
-    listed = object_beside(source, "sessions.json") if session else {}
-    return next(
-        (first_text(one.get("label")) for one in map(obj, listed.values()) if one.get("sessionId") == session), None
-    )
+    return _labels_in(text_beside(source, "sessions.json")).get(session)
+
+
+@lru_cache(maxsize=1)
+def _labels_in(listed: bytes) -> dict[str, str | None]:
+    """The label of each session in a list. Parsed once: the list of a thousand sessions is beside each of them."""
+    sessions = list(map(obj, (parse_object(listed) or {}).values()))
+    # Of two with one id the first counts.
+    return {one["sessionId"]: first_text(one.get("label")) for one in reversed(sessions) if text_in(one, "sessionId")}
 
 
 class _Reply(NamedTuple):

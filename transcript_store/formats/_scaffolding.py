@@ -180,11 +180,13 @@ CLAUDE_CODE = Scaffolding(
 )
 _REQUEST = r"^## My request(?: for Codex)?:"
 """The heading above what was typed in Codex's editors and its app, below the sections that these add."""
+_REQUEST_IF_ANY = rf"\A(?!.*{_REQUEST})|{_REQUEST}"
+"""Without that heading all of it was typed: a user may write such a line too."""
 _SURROUNDINGS = (
-    "# Context from my IDE setup:",
     "# Files mentioned by the user:",
     "# Files pasted by the user:",
     "# In app browser:",
+    "# Browser comments:",  # a comment is the user's too
     "## Referenced chats with Codex:",
     "## My request",
 )
@@ -204,8 +206,8 @@ CODEX = Scaffolding(
     ),
     (
         ("# AGENTS.md instructions", "</INSTRUCTIONS>"),
-        *((heading, _REQUEST) for heading in _SURROUNDINGS),
-        ("# Browser comments:", rf"\A(?!.*{_REQUEST})|{_REQUEST}"),  # a comment is the user's too
+        ("# Context from my IDE setup:", _REQUEST),
+        *((heading, _REQUEST_IF_ANY) for heading in _SURROUNDINGS),
     ),
 )
 GEMINI_CLI = Scaffolding(

@@ -10,8 +10,8 @@ from transcript_store.formats._members import first_text
 _MILLISECONDS_FROM = 10**11
 """As seconds this is the year 5138; as milliseconds it is 1973."""
 _NANOSECONDS = 10**9
-_NUMBER = re.compile(r"[0-9]{9,19}(\.[0-9]+)?")
-"""A number since 1970 as text: eight digits may be a day."""
+_NUMBER = re.compile(r"(?:[0-9]{10}|[0-9]{13}|[0-9]{16}|[0-9]{19})(?:\.[0-9]+)?")
+"""A number since 1970 as text, of 2001 or later. Other lengths may be a date: ``20261128``, ``202611281458``, ``20261128145800``."""
 
 
 def time_member(value: object, *, per_second: int = 1) -> str | None:
@@ -37,7 +37,7 @@ def time_in_either(value: object) -> str | None:
         value = float(value) if "." in value else int(value)
     per_second = 1
     if isinstance(value, (int, float)):
-        while per_second < _NANOSECONDS and value / per_second >= _MILLISECONDS_FROM:
+        while per_second < _NANOSECONDS and value >= _MILLISECONDS_FROM * per_second:
             per_second *= 1000
     return time_member(value, per_second=per_second)
 

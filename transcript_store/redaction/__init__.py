@@ -243,14 +243,15 @@ class SecretRedactor:
         now = self._text(read, counts, 0, 0)
         return text if now is read else base64.b64encode(now.encode("latin-1", "replace")).decode()
 
-    def _found(self, text: str, *, is_decoded: bool = False) -> Iterator[tuple[int, int, str]]:
-        """The positions and kinds of secrets."""
-        shown, places, gone = split_from_unseen(text)
+    def _found(self, text: str, *, is_decoded: bool = False, is_shown: bool = False) -> Iterator[tuple[int, int, str]]:
+        """The positions and kinds of secrets. ``is_shown``: what is unseen was removed from the text; codes that were within codes stay."""
         # The text itself is looked through as well: there a colour ends the word before a secret.
-        for start, end, kind in self._found(shown, is_decoded=is_decoded) if places else ():
-            # What is unseen in front of the first character, or behind the last one, is no part of it.
-            first, last = bisect_right(places, start), bisect_left(places, end)
-            yield start + (gone[first - 1] if first else 0), end + (gone[last - 1] if last else 0), kind
+        if not is_shown:
+            shown, places, gone = split_from_unseen(text)
+            for start, end, kind in self._found(shown, is_decoded=is_decoded, is_shown=True) if places else ():
+                # What is unseen in front of the first character, or behind the last one, is no part of it.
+                first, last = bisect_right(places, start), bisect_left(places, end)
+                yield start + (gone[first - 1] if first else 0), end + (gone[last - 1] if last else 0), kind
         if "PRIVATE KEY" in text:
             yield from private_keys(text)
         yield from secrets_in(text)

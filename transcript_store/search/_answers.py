@@ -219,7 +219,11 @@ def page_of(limit: int, after: str | None, order: Order, filter: str) -> Page:
 def _without_effect(query: Query) -> Iterator[str]:
     """The parts of a query that select no conversations: those that select messages, and filters without a value."""
     if query.is_limited:
-        yield from ("in:all",) if query.columns == COLUMNS else (f"in:{name}" for name in query.columns)
+        refused = [name for name in COLUMNS if name not in query.columns]
+        if 0 < len(refused) < len(query.columns):
+            yield from (f"-in:{name}" for name in refused)
+        else:
+            yield from (f"in:{name}" for name in query.columns) if refused else ("in:all",)
     for one in query.filters:
         if one.name == "role" or not one.value.strip():
             yield f"{'-' * one.is_not}{one.name}:{one.value}"

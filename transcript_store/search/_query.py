@@ -95,6 +95,7 @@ def parse_query(text: str) -> Query:
     groups: list[dict[Term, None]] = []
     without: dict[Term, None] = {}
     columns: dict[str, None] = {}
+    refused: dict[str, None] = {}
     filters: dict[Filter, None] = {}
     dates: dict[str, str] = {}
     ignored: list[str] = []
@@ -109,12 +110,16 @@ def parse_query(text: str) -> Query:
         elif name in _NAMES:
             filters[Filter(name, value.strip('"'), bool(sign))] = None
         elif name == "in" and value.lower() in (*COLUMNS, "all"):
-            columns.update(dict.fromkeys(COLUMNS if value.lower() == "all" else (value.lower(),)))
+            (refused if sign else columns).update(
+                dict.fromkeys(COLUMNS if value.lower() == "all" else (value.lower(),))
+            )
         elif name in ("after", "before"):
             if (times := period(value)) is None:
-                ignored.append(f"{written}:{value}")
+                ignored.append(f"{sign}{written}:{value}")
             else:
                 at = times[written == "until"]
+                if sign:  # not from a time on: before it
+                    name = "before" if name == "after" else "after"
                 dates[name] = at.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")  # in the form of records
         elif prefix.islower() and len(prefix) > 1 and (quoted or _NO_FILTER.fullmatch(bare)):
             ignored.append(f"{prefix}:{value}")
@@ -129,11 +134,14 @@ def parse_query(text: str) -> Query:
             groups.append({term: None})
     if joins:
         ignored.append("OR")  # nothing came after it
+    searched = tuple(name for name in COLUMNS if name in (columns or COLUMNS) and name not in refused)
+    if not searched:
+        ignored += (f"-in:{name}" for name in refused)  # nothing would be left to search
     return Query(
         groups=tuple(dict.fromkeys(map(tuple, groups))),
         without=tuple(without),
-        columns=tuple(name for name in COLUMNS if name in columns) or COLUMNS,
-        is_limited=bool(columns),
+        columns=searched or COLUMNS,
+        is_limited=bool(searched and (columns or refused)),
         filters=tuple(filters),
         after=dates.get("after"),
         before=dates.get("before"),

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from types import MappingProxyType
 from typing import IO, Any, NamedTuple, Protocol, cast
 from urllib.parse import quote
@@ -150,10 +151,9 @@ class _Folder:
     def read(self, path: str, longest: int) -> tuple[bytes | None, tuple[str, tuple[int, int, int] | None] | None]:
         there = os.path.normpath(os.path.join(self._folder, path))
         looks = there, how_it_looks(there)
+        read = _read_beside if longest <= _LONGEST_BESIDE_BYTES else _read_beside.__wrapped__
         try:
-            with open_source(there) as handle:
-                size = os.fstat(handle).st_size
-                return (None if size > longest else os.pread(handle, size, 0)), looks
+            return read(there, looks, longest), looks
         except (UnreadableSourceError, OSError, ValueError):
             return None, looks
 
@@ -165,6 +165,14 @@ class _Folder:
             if below.count(os.sep) >= _DEEPEST_OF_AN_EXPORT:
                 folders.clear()
             yield from (os.path.normpath(os.path.join(below, name)) for name in files)
+
+
+@lru_cache(maxsize=1)
+def _read_beside(path: str, _looks: tuple[int, int, int] | None, longest: int) -> bytes | None:
+    """The bytes of a file, or None if it is longer. Kept for the next source: a list of sessions is beside each of them."""
+    with open_source(path) as handle:
+        size = os.fstat(handle).st_size
+        return None if size > longest else os.pread(handle, size, 0)
 
 
 def how_it_looks(path: str) -> tuple[int, int, int] | None:

@@ -66,7 +66,7 @@ def say_ignored(pieces: Iterable[str]) -> None:
         name, colon, value = piece.removeprefix("-").partition(":")
         if name in _TIMES:
             dates.append(piece)
-        elif name == "role" or (name == "in" and value in _PLACES):  # a search never ignores these
+        elif name == "role" or (name == "in" and value in _PLACES):  # a search uses these, or nothing is left
             of_messages.append(piece)
         elif colon and name.isalpha():
             (filters if value.strip() else without_value).append(piece)

@@ -132,6 +132,8 @@ _IN_THE_SHELL = {
     Hint.RESTORE_OR_REPAIR: "restore it from a backup, or see what `transcript-store repair {directory}` can keep",
     Hint.ACCEPT_OR_REMOVE_LINES: "`transcript-store repair {directory} --mode accept-edits` accepts lines in the form of a message; or "
     "remove the lines",
+    Hint.RENAME_THE_FOLDER: "rename the folder to the conversation's own id, or `transcript-store fork {directory}` copies it under "
+    "a new one",
     Hint.REPAIR_AGAIN: "run `transcript-store repair` again to continue",
     Hint.REBUILD: "`transcript-store repair {directory}` rebuilds it from the first line of transcript.jsonl, or, with --mode "
     "accept-edits, accepts the edited file",

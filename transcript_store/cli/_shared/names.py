@@ -556,9 +556,9 @@ def query_and_libraries(
 ) -> tuple[str, list[str]]:
     """The query in a command line's words, and the libraries that the last words name.
 
-    A word names a library if it is an address, the path of a directory that holds conversations or that this user may not list, or
-    ends with a slash; with ``is_of_paths`` also if it can only be a path. If the command ``needs_query``, the first word always
-    belongs to the query.
+    A word names a library if it is an address, the path of a directory that holds conversations or that this user may not list, the
+    path of a conversation (:func:`libraries` refuses it), or ends with a slash; with ``is_of_paths`` also if it can only be a path.
+    If the command ``needs_query``, the first word always belongs to the query.
     """
     end = len(words)
     while end > needs_query and (_names_a_library(words[end - 1]) or (is_of_paths and is_path(words[end - 1]))):
@@ -571,7 +571,10 @@ def _names_a_library(word: str) -> bool:
         return not word.startswith(("http:", "https:"))
     path = os.path.expanduser(word)
     if not os.path.isdir(path):
-        return word.endswith("/") and len(word) > 1
+        library, name = os.path.split(path)
+        # `chats/last` is a conversation. As a word it would be looked for in another library, and not be found.
+        means_one = os.path.isdir(library) and find_in(library, name) is not None
+        return means_one or (word.endswith("/") and len(word) > 1)
     return is_path(word) or _has_conversations(path, if_refused=True) or os.path.lexists(os.path.join(path, TRANSCRIPT))
 
 

@@ -353,3 +353,35 @@ def test_the_label_of_a_session_of_openclaw_is_its_title(tmp_path: Path) -> None
     listed = {"agent:main:main": {"sessionId": SESSION, "label": "My title"}, "other": 1}
     (tmp_path / "sessions.json").write_text(json.dumps(listed))
     assert imported(tmp_path, openclaw(ASKED)).name() == "My title"
+
+
+@pytest.mark.parametrize(
+    ("written", "at"),
+    [
+        ("Tue, 01 Sep 2026 10:00:00 +0200", "08:00:00"),
+        ("1 Sep 2026 10:00:00 GMT", "10:00:00"),
+        ("2026-09-01 10:00:00 UTC", "10:00:00"),
+        ("2026-09-01 10:00:00.123456789 +0200 CEST m=+0.01", "08:00:00.123456"),
+        ("2026/09/01 10:00", "10:00:00"),
+        ("2026-9-1 10:00:00", "10:00:00"),
+        ("Tue Sep  1 10:00:00 2026", "10:00:00"),
+        ("Tue Sep  1 10:00:00 UTC 2026", "10:00:00"),
+        ("Tue Sep 01 2026 10:00:00 GMT+0200 (Central European Summer Time)", "08:00:00"),
+        ("September 1, 2026 10:00", "10:00:00"),
+        ("2026-08-31T24:00:00Z", "00:00:00"),
+        ("2026-09-01T10:00:60Z", "10:01:00"),
+        ("9/1/2026 10:00", None),  # or the ninth of January
+        ("2026-02-31 10:00:00 UTC", None),
+        ("Tue Foo 01 2026 10:00:00", None),
+    ],
+)
+def test_a_time_in_another_form_is_one_if_it_can_be_read_in_one_way(
+    tmp_path: Path, written: str, at: str | None
+) -> None:
+    """The lists were sorted by the time of the import. A time that cannot be read is kept as its text."""
+    got = imported(tmp_path, [{"role": "user", "content": ASKED, "timestamp": written}])
+    with got.library.open(str(got.report.id), read_only=True) as store:
+        (record,) = (record for record in store.iter_records() if record.message)
+    assert record.at.startswith(f"2026-09-01T{at}") is (at is not None)
+    has_zone = at is not None and written.endswith(("Z", "UTC", "GMT", "0200", "UTC 2026", "Time)", "m=+0.01"))
+    assert ((record.extra or {})["source"].get("at") == written) is not has_zone

@@ -401,3 +401,52 @@ def test_messages_of_gemini_with_one_id_or_without_one_are_all_there(tmp_path: P
     assert [len(got.found(word)) for word in ("zebra", "heron", "okapi")] == [1, 1, 1]
     assert ("heron knows" in got.show()) is is_log
     assert got.has_its_bytes()
+
+
+def test_what_a_tool_of_chatgpt_quotes_without_a_call_is_found(tmp_path: Path) -> None:
+    """The site looks up the user's files by itself: the quotation was an event, which no search finds."""
+
+    def node(name: str, parent: str | None, role: str, **content: Any) -> dict[str, Any]:
+        message = {"id": name, "author": {"role": role, "name": "file_search"}, "content": content, "recipient": "all"}
+        return {"id": name, "parent": parent, "children": [], "message": message}
+
+    nodes = [
+        node("a", None, "user", content_type="text", parts=["Where is it?"]),
+        node("b", "a", "tool", content_type="tether_quote", url="file-1", title="zoo.pdf", text="The zebra is here"),
+        node("c", "b", "assistant", content_type="text", parts=["There"]),
+    ]
+    talk: dict[str, Any] = {"title": "t", "create_time": 1.75e9, "update_time": 1.75e9, "current_node": "c"}
+    talk |= {"mapping": {one["id"]: one for one in nodes}, "conversation_id": SESSION}
+    got = imported(tmp_path, json.dumps([talk]).encode(), "conversations.json")
+    assert (got.report.messages, len(got.found("zebra"))) == (3, 1)
+    assert "that the program wrote" in got.show()
+    assert got.has_its_bytes()
+
+
+@pytest.mark.parametrize(
+    "attached",
+    [
+        {"kind": "string", "name": "Problems", "value": "a zebra"},
+        {"kind": "promptText", "name": "rules", "value": "a zebra"},
+        {"kind": "generic", "name": "notes", "value": "a zebra"},
+        {"kind": "terminalCommand", "name": "t", "command": "cat x", "output": "a zebra"},
+        {"kind": "paste", "name": "p", "code": "a zebra"},
+    ],
+)
+def test_an_attachment_of_vs_code_that_has_its_text_is_found(tmp_path: Path, attached: dict[str, Any]) -> None:
+    request = {"requestId": "1", "message": {"text": "Look"}, "variableData": {"variables": [attached]}, "response": []}
+    chat = {"version": 3, "sessionId": SESSION, "requesterUsername": "u", "requests": [request]}
+    got = imported(tmp_path, json.dumps(chat).encode(), "a.json")
+    assert (len(got.found("zebra")), got.name()) == (1, "Look")
+
+
+def test_hermes_says_what_is_in_an_object_and_in_other_roles(tmp_path: Path) -> None:
+    said = [
+        {"role": "developer", "content": "a heron"},
+        {"role": "user", "content": {"text": "a zebra", "images": []}},
+        {"role": "tool", "tool_call_id": "c", "content": {"files": ["okapi.txt"]}},
+        {"role": "function", "name": "f", "content": "a lynx"},
+    ]
+    about = {"session_id": SESSION, "session_start": "2026-09-01T10:00:00", "last_updated": "2026-09-01T10:00:00"}
+    got = imported(tmp_path, json.dumps({**about, "messages": said}).encode(), f"session_{SESSION}.json")
+    assert [len(got.found(word)) for word in ("heron", "zebra", "okapi", "lynx")] == [1, 1, 1, 1]

@@ -450,3 +450,30 @@ def test_hermes_says_what_is_in_an_object_and_in_other_roles(tmp_path: Path) -> 
     about = {"session_id": SESSION, "session_start": "2026-09-01T10:00:00", "last_updated": "2026-09-01T10:00:00"}
     got = imported(tmp_path, json.dumps({**about, "messages": said}).encode(), f"session_{SESSION}.json")
     assert [len(got.found(word)) for word in ("heron", "zebra", "okapi", "lynx")] == [1, 1, 1, 1]
+
+
+def test_what_codex_said_in_an_event_alone_is_found(tmp_path: Path) -> None:
+    """A turn that was aborted has no item of it: the text stood in no search. What an item repeats is there once."""
+
+    def line(kind: str, **payload: Any) -> dict[str, Any]:
+        return {"timestamp": "2026-09-01T10:00:00.000Z", "type": kind, "payload": payload}
+
+    def item(role: str, text: str) -> dict[str, Any]:
+        kind = "output_text" if role == "assistant" else "input_text"
+        return line("response_item", type="message", role=role, content=[{"type": kind, "text": text}])
+
+    said = [
+        line("session_meta", id=SESSION, timestamp="2026-09-01T10:00:00.000Z", cwd="/p"),
+        item("user", "Where is it?"),
+        line("event_msg", type="agent_message", message="The okapi sleeps"),
+        item("assistant", "The okapi sleeps"),
+        line("event_msg", type="agent_message", message="The zebra was"),
+        line("event_msg", type="item_completed", item={"type": "AgentMessage", "text": "The zebra was"}),
+        line("event_msg", type="turn_aborted", reason="interrupted"),
+    ]
+    got = imported(tmp_path, said, f"rollout-2026-09-01T10-00-00-{SESSION}.jsonl")
+    assert (got.report.messages, got.findings()) == (2, ["left-branch"])
+    (hit,) = got.found("zebra")
+    assert (hit["role"], hit["beside"]) == ("assistant", "left-branch")
+    assert (len(got.found("okapi")), got.show("--branches").count("The zebra was")) == (1, 1)
+    assert got.has_its_bytes()

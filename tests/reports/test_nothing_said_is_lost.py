@@ -477,3 +477,30 @@ def test_what_codex_said_in_an_event_alone_is_found(tmp_path: Path) -> None:
     assert (hit["role"], hit["beside"]) == ("assistant", "left-branch")
     assert (len(got.found("okapi")), got.show("--branches").count("The zebra was")) == (1, 1)
     assert got.has_its_bytes()
+
+
+def test_a_prompt_that_waited_and_was_never_sent_is_found(tmp_path: Path) -> None:
+    """Claude Code: the session ended, or the user took it back. One that was sent, by itself or with others, is there once."""
+    session = ClaudeLines()
+
+    def queue(operation: str, **content: str) -> None:
+        at = "2026-09-01T10:00:00.000Z"
+        line = {"type": "queue-operation", "operation": operation, "timestamp": at, "sessionId": SESSION, **content}
+        session.lines.append(line)
+
+    queue("enqueue", content="Where is the okapi?")
+    queue("dequeue")
+    session.user("Where is the okapi?", parent=None)
+    parent = session.reply("There")
+    queue("enqueue", content="And the heron?")
+    queue("enqueue", content="And the lynx?")
+    queue("enqueue", content="<task-notification>done</task-notification>")
+    queue("enqueue", content="/compact now")
+    session.add("user", parent=parent, message={"role": "user", "content": "And the heron?\nAnd the lynx?"})
+    queue("enqueue", content="And the zebra?")
+    got = imported(tmp_path, session.lines)
+    assert (got.report.messages, got.findings()) == (3, ["left-branch"])
+    (hit,) = got.found("zebra")
+    assert (hit["role"], hit["beside"]) == ("user", "left-branch")
+    assert [len(got.found(word)) for word in ("okapi", "heron", "lynx", "compact")] == [1, 1, 1, 0]
+    assert got.has_its_bytes()

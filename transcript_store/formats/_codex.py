@@ -36,6 +36,9 @@ from transcript_store.formats._rows import lines_beside
 from transcript_store.formats._scaffolding import CODEX, marked, marked_summary, texts_in
 from transcript_store.messages import typed_of
 
+_TYPES = frozenset(
+    {"session_meta", "response_item", "event_msg", "turn_context", "compacted", "token_usage_record", "world_state"}
+)
 _EARLY_ITEMS = frozenset({"message", "reasoning", "function_call", "function_call_output", "local_shell_call"})
 
 
@@ -52,8 +55,11 @@ class Codex:
     revision = 3
 
     def recognizes(self, head: SourceHead) -> bool:
-        first = head.objects[0] if head.objects else {}
-        return _kind(first) == "session_meta" or {"timestamp", "type", "payload"} <= first.keys()
+        if not head.objects:
+            return False
+        # Logs of many programs have these three members: one of the first lines has to be of a type that Codex writes.
+        has_form = {"timestamp", "type", "payload"} <= head.objects[0].keys()
+        return _kind(head.objects[0]) == "session_meta" or (has_form and any(_kind(o) in _TYPES for o in head.objects))
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         for hears in (False, True):

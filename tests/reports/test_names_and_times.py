@@ -18,6 +18,7 @@ import pytest
 from tests.reports.sessions import SESSION, ClaudeLines, imported, lines, told
 from transcript_store import ConversationLibrary
 from transcript_store.importing import import_conversations
+from transcript_store.messages import typed_of
 from transcript_store.search import SearchIndex
 from transcript_store.testing import SimulatedBackend
 
@@ -385,3 +386,18 @@ def test_a_time_in_another_form_is_one_if_it_can_be_read_in_one_way(
     assert record.at.startswith(f"2026-09-01T{at}") is (at is not None)
     has_zone = at is not None and written.endswith(("Z", "UTC", "GMT", "0200", "UTC 2026", "Time)", "m=+0.01"))
     assert ((record.extra or {})["source"].get("at") == written) is not has_zone
+
+
+def test_what_was_typed_to_go_on_with_a_task_of_cline_is_the_users(tmp_path: Path) -> None:
+    """It stands behind the program's text about the interruption, all of which was folded as the program's."""
+    resumed = "[TASK RESUMPTION] This task was interrupted 1 minute ago.\n\nNew instructions for task continuation:\n"
+    about = {"type": "text", "text": "<environment_details>\n# Time\n</environment_details>"}
+    said = [
+        {"role": "user", "content": [{"type": "text", "text": f"{resumed}<user_message>\n{ASKED}\n</user_message>"}, about]},
+        {"role": "user", "content": [{"type": "text", "text": resumed}, about]},
+    ]  # fmt: skip
+    got = imported(tmp_path, json.dumps(said).encode(), "tasks/1788256800000/api_conversation_history.json")
+    assert got.name() == ASKED
+    with got.library.open(str(got.report.id), read_only=True) as store:
+        typed = [typed_of(record.extra, "all of it") for record in store.iter_records() if record.message]
+    assert typed == [ASKED, ""]

@@ -19,6 +19,7 @@ from tests.reports.sessions import SESSION, ClaudeLines, imported, lines, told
 from transcript_store import ConversationLibrary
 from transcript_store.formats._pi import _labels_in
 from transcript_store.importing import import_conversations
+from transcript_store.messages import typed_of
 from transcript_store.search import SearchIndex
 from transcript_store.testing import SimulatedBackend
 
@@ -376,3 +377,50 @@ def test_the_list_beside_many_sessions_is_parsed_once_and_again_when_it_changed(
         list(import_conversations([tmp_path / "sessions"], library))
         assert _labels_in.cache_info().misses - before == 1
         assert sorted(summary.title or "" for summary in library) == [f"{title} {one}" for one in ids]
+
+
+@pytest.mark.parametrize(
+    ("written", "at"),
+    [
+        ("Tue, 01 Sep 2026 10:00:00 +0200", "08:00:00"),
+        ("1 Sep 2026 10:00:00 GMT", "10:00:00"),
+        ("2026-09-01 10:00:00 UTC", "10:00:00"),
+        ("2026-09-01 10:00:00.123456789 +0200 CEST m=+0.01", "08:00:00.123456"),
+        ("2026/09/01 10:00", "10:00:00"),
+        ("2026-9-1 10:00:00", "10:00:00"),
+        ("Tue Sep  1 10:00:00 2026", "10:00:00"),
+        ("Tue Sep  1 10:00:00 UTC 2026", "10:00:00"),
+        ("Tue Sep 01 2026 10:00:00 GMT+0200 (Central European Summer Time)", "08:00:00"),
+        ("September 1, 2026 10:00", "10:00:00"),
+        ("2026-08-31T24:00:00Z", "00:00:00"),
+        ("2026-09-01T10:00:60Z", "10:01:00"),
+        ("9/1/2026 10:00", None),  # or the ninth of January
+        ("2026-02-31 10:00:00 UTC", None),
+        ("Tue Foo 01 2026 10:00:00", None),
+    ],
+)
+def test_a_time_in_another_form_is_one_if_it_can_be_read_in_one_way(
+    tmp_path: Path, written: str, at: str | None
+) -> None:
+    """The lists were sorted by the time of the import. A time that cannot be read is kept as its text."""
+    got = imported(tmp_path, [{"role": "user", "content": ASKED, "timestamp": written}])
+    with got.library.open(str(got.report.id), read_only=True) as store:
+        (record,) = (record for record in store.iter_records() if record.message)
+    assert record.at.startswith(f"2026-09-01T{at}") is (at is not None)
+    has_zone = at is not None and written.endswith(("Z", "UTC", "GMT", "0200", "UTC 2026", "Time)", "m=+0.01"))
+    assert ((record.extra or {})["source"].get("at") == written) is not has_zone
+
+
+def test_what_was_typed_to_go_on_with_a_task_of_cline_is_the_users(tmp_path: Path) -> None:
+    """It stands behind the program's text about the interruption, all of which was folded as the program's."""
+    resumed = "[TASK RESUMPTION] This task was interrupted 1 minute ago.\n\nNew instructions for task continuation:\n"
+    about = {"type": "text", "text": "<environment_details>\n# Time\n</environment_details>"}
+    said = [
+        {"role": "user", "content": [{"type": "text", "text": f"{resumed}<user_message>\n{ASKED}\n</user_message>"}, about]},
+        {"role": "user", "content": [{"type": "text", "text": resumed}, about]},
+    ]  # fmt: skip
+    got = imported(tmp_path, json.dumps(said).encode(), "tasks/1788256800000/api_conversation_history.json")
+    assert got.name() == ASKED
+    with got.library.open(str(got.report.id), read_only=True) as store:
+        typed = [typed_of(record.extra, "all of it") for record in store.iter_records() if record.message]
+    assert typed == [ASKED, ""]

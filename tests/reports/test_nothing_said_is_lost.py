@@ -419,3 +419,106 @@ def test_a_list_of_geminis_messages_with_one_id_or_without_one_has_them_all(tmp_
     assert [len(got.found(word)) for word in ("zebra", "heron", "okapi", "ibis")] == [1, 1, 1, 1]
     with got.library.open(str(got.report.id), read_only=True) as store:
         assert store.get_metadata().generation == 0, "the second list begins with the first"
+
+
+def test_what_a_tool_of_chatgpt_quotes_without_a_call_is_found(tmp_path: Path) -> None:
+    """The site looks up the user's files by itself: the quotation was an event, which no search finds."""
+
+    def node(name: str, parent: str | None, role: str, **content: Any) -> dict[str, Any]:
+        message = {"id": name, "author": {"role": role, "name": "file_search"}, "content": content, "recipient": "all"}
+        return {"id": name, "parent": parent, "children": [], "message": message}
+
+    nodes = [
+        node("a", None, "user", content_type="text", parts=["Where is it?"]),
+        node("b", "a", "tool", content_type="tether_quote", url="file-1", title="zoo.pdf", text="The zebra is here"),
+        node("c", "b", "assistant", content_type="text", parts=["There"]),
+    ]
+    talk: dict[str, Any] = {"title": "t", "create_time": 1.75e9, "update_time": 1.75e9, "current_node": "c"}
+    talk |= {"mapping": {one["id"]: one for one in nodes}, "conversation_id": SESSION}
+    got = imported(tmp_path, json.dumps([talk]).encode(), "conversations.json")
+    assert (got.report.messages, len(got.found("zebra"))) == (3, 1)
+    assert "that the program wrote" in got.show()
+    assert got.has_its_bytes()
+
+
+@pytest.mark.parametrize(
+    "attached",
+    [
+        {"kind": "string", "name": "Problems", "value": "a zebra"},
+        {"kind": "promptText", "name": "rules", "value": "a zebra"},
+        {"kind": "generic", "name": "notes", "value": "a zebra"},
+        {"kind": "terminalCommand", "name": "t", "command": "cat x", "output": "a zebra"},
+        {"kind": "paste", "name": "p", "code": "a zebra"},
+    ],
+)
+def test_an_attachment_of_vs_code_that_has_its_text_is_found(tmp_path: Path, attached: dict[str, Any]) -> None:
+    request = {"requestId": "1", "message": {"text": "Look"}, "variableData": {"variables": [attached]}, "response": []}
+    chat = {"version": 3, "sessionId": SESSION, "requesterUsername": "u", "requests": [request]}
+    got = imported(tmp_path, json.dumps(chat).encode(), "a.json")
+    assert (len(got.found("zebra")), got.name()) == (1, "Look")
+
+
+def test_hermes_says_what_is_in_an_object_and_in_other_roles(tmp_path: Path) -> None:
+    said = [
+        {"role": "developer", "content": "a heron"},
+        {"role": "user", "content": {"text": "a zebra", "images": []}},
+        {"role": "tool", "tool_call_id": "c", "content": {"files": ["okapi.txt"]}},
+        {"role": "function", "name": "f", "content": "a lynx"},
+    ]
+    about = {"session_id": SESSION, "session_start": "2026-09-01T10:00:00", "last_updated": "2026-09-01T10:00:00"}
+    got = imported(tmp_path, json.dumps({**about, "messages": said}).encode(), f"session_{SESSION}.json")
+    assert [len(got.found(word)) for word in ("heron", "zebra", "okapi", "lynx")] == [1, 1, 1, 1]
+
+
+def test_what_codex_said_in_an_event_alone_is_found(tmp_path: Path) -> None:
+    """A turn that was aborted has no item of it: the text stood in no search. What an item repeats is there once."""
+
+    def line(kind: str, **payload: Any) -> dict[str, Any]:
+        return {"timestamp": "2026-09-01T10:00:00.000Z", "type": kind, "payload": payload}
+
+    def item(role: str, text: str) -> dict[str, Any]:
+        kind = "output_text" if role == "assistant" else "input_text"
+        return line("response_item", type="message", role=role, content=[{"type": kind, "text": text}])
+
+    said = [
+        line("session_meta", id=SESSION, timestamp="2026-09-01T10:00:00.000Z", cwd="/p"),
+        item("user", "Where is it?"),
+        line("event_msg", type="agent_message", message="The okapi sleeps"),
+        item("assistant", "The okapi sleeps"),
+        line("event_msg", type="agent_message", message="The zebra was"),
+        line("event_msg", type="item_completed", item={"type": "AgentMessage", "text": "The zebra was"}),
+        line("event_msg", type="turn_aborted", reason="interrupted"),
+    ]
+    got = imported(tmp_path, said, f"rollout-2026-09-01T10-00-00-{SESSION}.jsonl")
+    assert (got.report.messages, got.findings()) == (2, ["left-branch"])
+    (hit,) = got.found("zebra")
+    assert (hit["role"], hit["beside"]) == ("assistant", "left-branch")
+    assert (len(got.found("okapi")), got.show("--branches").count("The zebra was")) == (1, 1)
+    assert got.has_its_bytes()
+
+
+def test_a_prompt_that_waited_and_was_never_sent_is_found(tmp_path: Path) -> None:
+    """Claude Code: the session ended, or the user took it back. One that was sent, by itself or with others, is there once."""
+    session = ClaudeLines()
+
+    def queue(operation: str, **content: str) -> None:
+        at = "2026-09-01T10:00:00.000Z"
+        line = {"type": "queue-operation", "operation": operation, "timestamp": at, "sessionId": SESSION, **content}
+        session.lines.append(line)
+
+    queue("enqueue", content="Where is the okapi?")
+    queue("dequeue")
+    session.user("Where is the okapi?", parent=None)
+    parent = session.reply("There")
+    queue("enqueue", content="And the heron?")
+    queue("enqueue", content="And the lynx?")
+    queue("enqueue", content="<task-notification>done</task-notification>")
+    queue("enqueue", content="/compact now")
+    session.add("user", parent=parent, message={"role": "user", "content": "And the heron?\nAnd the lynx?"})
+    queue("enqueue", content="And the zebra?")
+    got = imported(tmp_path, session.lines)
+    assert (got.report.messages, got.findings()) == (3, ["left-branch"])
+    (hit,) = got.found("zebra")
+    assert (hit["role"], hit["beside"]) == ("user", "left-branch")
+    assert [len(got.found(word)) for word in ("okapi", "heron", "lynx", "compact")] == [1, 1, 1, 0]
+    assert got.has_its_bytes()

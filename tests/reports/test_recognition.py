@@ -6,6 +6,7 @@ Reports: Qwen Code taken for Claude Code (vshulcz/deja-vu#117, zszz3/AgentRecall
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from tests.formats.of_others import Bytes
 from tests.reports.sessions import SESSION, ClaudeLines, call, imported, lines, result
+from transcript_store import ConversationLibrary
 from transcript_store.cli import main
 from transcript_store.formats import READERS, head_of
 from transcript_store.formats._times import time_in_either
@@ -223,3 +225,37 @@ def test_items_of_another_program_are_no_entries_of_pi(tmp_path: Path) -> None:
     got = imported(tmp_path, items)
     assert (got.report.format, got.report.messages, got.findings()) == ("jsonl", 2, [])
     assert got.has_its_bytes()
+
+
+def test_a_log_with_the_members_of_codexs_lines_is_not_codexs(tmp_path: Path) -> None:
+    """It was counted as a session without a message, exit code 0, and what was said in it was stored nowhere."""
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(lines([{"timestamp": AT, "type": "message", "payload": {"speaker": "human", "text": "A zebra?"}}]))
+    (report,) = import_conversations([path], ConversationLibrary(tmp_path / "library"))
+    assert (report.action, "of no format" in str(report.reason)) == ("refused", True)
+
+
+DOCUMENT = {"model": "m", "messages": [{"role": "user", "content": "Where is the zebra?"}]}
+LM_STUDIO = {"name": "n", "messages": [{"versions": [{"role": "user", "content": [{"type": "text", "text": "?"}]}]}]}
+OPEN_WEBUI = [{"id": "a", "chat": {"history": {"messages": {"a": {"role": "user", "content": "?"}}}}}]
+
+
+@pytest.mark.parametrize(
+    ("value", "command"),
+    [
+        (DOCUMENT, "jq -c '.messages[]'"),
+        (DOCUMENT["messages"], "jq -c '.[]'"),
+        ({"role": "user", "content": "?"}, "jq -c ."),
+        (LM_STUDIO, None),
+        (OPEN_WEBUI, None),
+    ],
+)
+def test_a_command_is_recommended_only_if_its_output_can_be_imported(
+    tmp_path: Path, value: Any, command: str | None
+) -> None:
+    """For documents of programs that are not known it made a file that was refused too."""
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(value, indent=2))
+    (report,) = import_conversations([path], ConversationLibrary(tmp_path / "library"))
+    assert report.action == "refused"
+    assert (f"{command} makes" in str(report.reason)) if command else ("jq" not in str(report.reason))

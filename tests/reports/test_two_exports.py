@@ -293,3 +293,24 @@ def test_two_conversations_of_one_id_and_one_time_do_not_replace_each_other_at_e
     for _ in range(2):
         again = [report.action for report in import_conversations([path], library)]
         assert again == ["unchanged", "diverged", "unchanged"]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_of_exports_with_one_time_nothing_that_only_one_says_is_lost(
+    make: Callable[..., dict[str, Any]], library: ConversationLibrary, tmp_path: Path
+) -> None:
+    """A question that was edited in its place: the text of the second and the third was stored nowhere. Each is stored once."""
+    for number, word in enumerate(("first", "second", "third")):
+        edited = json.loads(json.dumps(make(AUGUST, 9)).replace(text_of("u1"), f"{word}, asked otherwise"))
+        written(tmp_path / f"{number}.zip", edited)
+    sources = [tmp_path / f"{number}.zip" for number in range(3)]
+    assert actions(library, *sources) == ["created", "replaced", "replaced"]
+    before = files_of(Path(library.directory))
+    for _ in range(2):
+        assert actions(library, *sources) == ["unchanged"] * 3
+    assert files_of(Path(library.directory)) == before
+    (summary,) = library.list()
+    stored = [json.dumps(record.message) for record in archived(library, str(summary.id))]
+    with library.open(str(summary.id), read_only=True) as store:
+        stored.append(json.dumps(store.get_messages()))
+    assert all(any(f"{word}, asked" in each for each in stored) for word in ("first", "second", "third"))

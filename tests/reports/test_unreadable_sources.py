@@ -146,6 +146,34 @@ def test_a_source_that_is_damaged(make: Callable[[Path], None], sources: Path, t
     refused_alone(sources, tmp_path, "", name)
 
 
+def test_a_bad_page_of_a_database_costs_the_sessions_on_it(tmp_path: Path) -> None:
+    """The sessions after the first unreadable one were not imported. Those left out are named, at each import."""
+    path = tmp_path / "sessions.db"
+    with closing(sqlite3.connect(path)) as writer, writer:
+        writer.execute("CREATE TABLE sessions (id TEXT PRIMARY KEY, working_dir, created_at, updated_at)")
+        writer.execute(
+            "CREATE TABLE messages (id INTEGER PRIMARY KEY, session_id, role, content_json, created_timestamp)"
+        )
+        writer.execute("CREATE INDEX of_session ON messages (session_id)")
+        for number in range(1, 10):
+            writer.execute("INSERT INTO sessions VALUES (?, 'n', ?, ?)", (f"s{number}", f"2026-09-0{number}", ""))
+            said = '[{"type":"text","text":"%s"}]' % ("zebra" * 600)
+            writer.execute("INSERT INTO messages VALUES (?, ?, 'user', ?, 1788256800)", (number, f"s{number}", said))
+    data = bytearray(path.read_bytes())
+    place = data.index(b"zebra" * 600, len(data) // 2) // 4096 * 4096
+    data[place : place + 4096] = b"\x55" * 4096
+    path.write_bytes(data)
+    library = ConversationLibrary(tmp_path / "library")
+    reports = list(import_conversations([path], library))
+    actions = [report.action for report in reports]
+    assert (actions.count("created"), actions.count("refused")) == (8, 1)
+    (refused,) = (report for report in reports if report.action == "refused")
+    assert "the session s" in str(refused.reason)
+    assert "was left out: the database cannot be read" in str(refused.reason)
+    again = [report.action for report in import_conversations([path], library)]
+    assert (again.count("unchanged"), again.count("refused")) == (8, 1)
+
+
 def test_a_file_that_vanishes_does_not_hide_the_others_of_its_folder(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

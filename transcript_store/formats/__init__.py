@@ -22,7 +22,7 @@ __all__ = [
     "READERS", "WRITERS", "Block", "Call", "Format", "ImportFinding", "Loss", "Media", "NeutralMessage", "Other",
     "OutgoingConversation", "PlannedRecord", "Result", "SessionFolder", "SessionPlan", "SessionReader",
     "SessionWriter", "Source", "SourceHead", "SourceLine", "SourceLines", "StampingReader", "Tables", "Text",
-    "Thinking", "WrittenSession", "generic_sessions", "handed", "head_of", "in_another_encoding", "is_form_known",
+    "Thinking", "WrittenSession", "generic_sessions", "handed", "head_of", "in_another_encoding", "is_form_known", "moment_of",
     "nearly_json_lines", "original_lines", "pack_line", "redacted_extra", "redacted_fields", "redacted_plan",
     "redacted_record", "redaction_of", "to_neutral", "unpack_line", "with_branches",
 ]  # fmt: skip

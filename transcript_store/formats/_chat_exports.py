@@ -361,6 +361,11 @@ class _Talk:
         # Only a user's message may show a picture: those of a tool or the model follow its message.
         behind = [Draft({"role": "user", "content": shown}, marked("", is_said=True), at)] if shown else []
         if role == "tool":
+            if (
+                not self._calls and self._result is None
+            ):  # a quotation from the user's files, which the site looks up by itself
+                self._losses.note("no-call", "a tool's message that answers no call is text in the user's name")
+                return [Draft({"role": "user", "content": said}, marked("", is_said=True), at), *behind]
             message = self._answer(part_of(value, "author", "name"), said)
             return behind if message is None else [Draft(message, {}, at), *behind]
         self._result = None
@@ -384,13 +389,10 @@ class _Talk:
         return [Draft({"role": role, "content": said, **reasoning}, extra, at), *behind]
 
     def _answer(self, tool: object, said: str) -> Json | None:
-        """A tool's message; None if it continues the one before (a search reports each file by itself), or answers no call."""
+        """A tool's message; None if it continues the one before (a search reports each file by itself)."""
         asked = next((call for call in self._calls if call[0] == tool or call[0].startswith(f"{tool}.")), None)
         if asked is None and self._result is not None and (self._result[0] == tool or not self._calls):
             self._result[1]["content"] += "\n" + said
-            return None
-        if asked is None and not self._calls:
-            self._losses.note("no-call", "a tool's message that answers no call is kept, and not sent")
             return None
         asked = asked or self._calls[0]
         self._calls.remove(asked)

@@ -249,6 +249,7 @@ class ClaudeCode:
             if node.says and node.place not in on_the_way and node.sidechain == is_of_an_agent
             if only is None or node.place in only
         }
+        left |= look.unsent if only is None and not labels else {}
         findings += left_finding(len(left))
         found = {"title": _title(look) if only is None else "", "cwd": look.cwd, "git_branch": look.branch}
         found |= {} if labels else {"forked_from": look.forked_from}

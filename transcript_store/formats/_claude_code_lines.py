@@ -19,6 +19,10 @@ _GIVEN = frozenset({"file", "directory", "pdf_reference", "mcp_resource", "selec
 """Attachments that the program sends to a model in a form of its own."""
 SYNTHETIC = "<synthetic>"
 """The model of a reply that the program wrote: its own text, or the text of a reply that the user stopped."""
+_QUEUE = "queue-operation"
+_OTHERWISE_SENT = ("/", "!", "<")
+"""A command, or news of a task, is sent in other words than those that waited."""
+_PLACEHOLDER = "[Pasted text #"
 _OWN_WORDS = frozenset({"No response requested.", "(no content)"})
 """The program's own replies. Errors have ``isApiErrorMessage``."""
 
@@ -90,7 +94,15 @@ class FirstPass:
     """Places of lines whose attachment is sent and is not a message."""
     rewound: str | None = None
     """The uuid that the last rewind went back to, if no line of the tree follows; empty for the start. None without such a rewind."""
+    waiting: dict[int, str] = field(default_factory=dict)
+    """Prompts that were typed during the model's work and are in no message so far, by the place of their line."""
     findings: list[ImportFinding] = field(default_factory=list)
+
+    @property
+    def unsent(self) -> dict[int, TreeLine]:
+        """A message for each prompt that was typed and never sent: it was taken back, or the session ended."""
+        lines = ((place, self.lines[place].value) for place in self.waiting)
+        return {place: _node(place, "user", value) for place, value in lines if value is not None}
 
     @property
     def nodes(self) -> list[TreeLine]:
@@ -114,6 +126,8 @@ def message_of(value: dict[str, Any]) -> dict[str, Any] | None:
         prompt = _attachment(value).get("prompt")
         is_said = text_in(_attachment(value), "type") == "queued_command" and _is_said("user", "user", prompt)
         return {"role": "user", "content": prompt} if is_said else None
+    if value.get("type") == _QUEUE:
+        return {"role": "user", "content": value.get("content")}
     message = value.get("message")
     if not isinstance(message, dict):
         return None
@@ -139,7 +153,7 @@ def _take(look: FirstPass, place: int, value: dict[str, Any]) -> None:
         look.sessions.pop(session, None)
         look.sessions[session] = None
     if kind.__class__ is not str or kind not in IN_THE_TREE:
-        _take_aside(look, kind, value)
+        _take_aside(look, place, kind, value)
         return
     node = _node(place, kind, value)
     # One object for each id and name, however many lines have it: there may be millions of lines.
@@ -149,6 +163,9 @@ def _take(look: FirstPass, place: int, value: dict[str, Any]) -> None:
     if kind != "progress" and not node.sidechain:
         node.after_rewind = look.rewound is not None
         look.rewound = None
+    if look.waiting and node.says and kind != "assistant":
+        said = "\n".join(texts_in((message_of(value) or {}).get("content")))
+        look.waiting = {at: prompt for at, prompt in look.waiting.items() if prompt not in said}
     if kind == "attachment" and not node.says and text_in(_attachment(value), "type") in _GIVEN:
         look.given.add(place)
     look.version = text_in(value, "version") or look.version
@@ -253,13 +270,17 @@ def _said_at(node: TreeLine) -> TreeLine | None:
     return node if node.says else node.anchor
 
 
-def _take_aside(look: FirstPass, kind: Any, value: dict[str, Any]) -> None:
-    """Read a line outside the tree: a title, a rewind; ignore any other."""
+def _take_aside(look: FirstPass, place: int, kind: Any, value: dict[str, Any]) -> None:
+    """Read a line outside the tree: a title, a rewind, a prompt that waits; ignore any other."""
     # The program writes the line also where nothing was taken back; then it is not explicit.
     if kind == "last-prompt" and "leafUuid" in value and True in (value.get("explicit"), value.get("rewound")):
         look.rewound = text_in(value, "leafUuid")
     if kind == "summary":
         look.summaries[text_in(value, "leafUuid")] = text_in(value, "summary")
+    if kind == _QUEUE and value.get("operation") == "enqueue":
+        prompt = text_in(value, "content").strip()
+        if prompt and not prompt.startswith(_OTHERWISE_SENT) and _PLACEHOLDER not in prompt:
+            look.waiting[place] = prompt
     for name, member in (("custom-title", "customTitle"), ("agent-name", "agentName"), ("ai-title", "aiTitle")):
         if kind == name and text_in(value, member):
             look.titles[name] = text_in(value, member)

@@ -39,7 +39,8 @@ from transcript_store.formats._times import time_in_ms, time_of_member
 _WITHIN = ("user_input", "task", "user_message", "feedback", "answer")
 _SCAFFOLDING = Scaffolding(
     frozenset({*_WITHIN, "environment_details", "mode_notice", "explicit_instructions", "system-reminder"}),
-    ("[TASK RESUMPTION]", "[ERROR] You did not use a tool", "Context summary:"),
+    ("[ERROR] You did not use a tool", "Context summary:"),
+    (("[TASK RESUMPTION]", "(?=<user_message>)"),),  # what the user typed to go on stands behind it
     typed_within=lambda found: "\n\n".join(found[name] for name in _WITHIN if found.get(name)),
 )
 _OPENED = re.compile(rf"<({'|'.join(_WITHIN)})\b[^<>]*>")

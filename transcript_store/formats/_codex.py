@@ -2,7 +2,7 @@
 
 * ``session_meta``: the session; the first counts, because a fork has those of its parents after its own.
 * ``response_item``: messages, as items of OpenAI's Responses. Nothing else is sent to a model: ``event_msg`` repeats them. In a
-  file without items the events count.
+  file without items the events count. What an assistant said in an event alone, of a turn that was aborted, is a branch that was left.
 * ``turn_context``: the model from here on.
 * ``compacted``: a new generation, which starts with its ``replacement_history``; older versions continued with the user's messages
   and the summary.
@@ -36,6 +36,9 @@ from transcript_store.formats._rows import lines_beside
 from transcript_store.formats._scaffolding import CODEX, marked, marked_summary, texts_in
 from transcript_store.messages import typed_of
 
+_TYPES = frozenset(
+    {"session_meta", "response_item", "event_msg", "turn_context", "compacted", "token_usage_record", "world_state"}
+)
 _EARLY_ITEMS = frozenset({"message", "reasoning", "function_call", "function_call_output", "local_shell_call"})
 
 
@@ -52,13 +55,16 @@ class Codex:
     revision = 3
 
     def recognizes(self, head: SourceHead) -> bool:
-        first = head.objects[0] if head.objects else {}
-        return _kind(first) == "session_meta" or {"timestamp", "type", "payload"} <= first.keys()
+        if not head.objects:
+            return False
+        # Logs of many programs have these three members: one of the first lines has to be of a type that Codex writes.
+        has_form = {"timestamp", "type", "payload"} <= head.objects[0].keys()
+        return _kind(head.objects[0]) == "session_meta" or (has_form and any(_kind(o) in _TYPES for o in head.objects))
 
     def plans(self, source: Source) -> Iterable[SessionPlan]:
         for hears in (False, True):
             lines, session = SourceLines(source), _Session(hears=hears)
-            said = replayed(source, _walk(lines, session), partial(_walked, source, hears=hears))
+            said = replayed(source, _walk(lines, session), partial(_walked, source, session.said, hears=hears))
             if session.speaks or not session.is_heard:
                 break
         if not lines.count:
@@ -76,7 +82,14 @@ class Codex:
             part_of=parent,
             forked_from=None if parent else meta.get("forked_from_id"),
         )
-        yield facts.plan(self.name, lines, said, "openai" if session.speaks else None, session.items.losses)
+        yield facts.plan(
+            self.name,
+            lines,
+            said,
+            "openai" if session.speaks else None,
+            session.items.losses,
+            left=len(session.heard - session.said),
+        )
 
 
 def _title_beside(source: Source, session: str | None) -> str | None:
@@ -91,11 +104,17 @@ def _title_beside(source: Source, session: str | None) -> str | None:
 class _Session:
     """The state of a session while its lines are read."""
 
-    def __init__(self, *, hears: bool = False) -> None:
+    def __init__(self, *, hears: bool = False, said: set[int] | None = None) -> None:
         self.hears = hears
         """True if the text of events counts, because no item has it."""
         self.is_heard = False
         """True if an event has a message of the user or the model."""
+        self.said: set[int] = set()
+        """The hashes of the assistant's texts in items."""
+        self.heard: set[int] = set()
+        """The same of its texts in events."""
+        self.all_said = said
+        """What ``said`` is after the last line; None in the first walk, which finds it out."""
         self.meta: Json = {}
         self.first = b""
         self.model: str | None = None
@@ -129,7 +148,18 @@ class _Session:
             return True
         return self.items.open and payload.get("role", "assistant") == "assistant"
 
+    def hear(self, said: Json) -> Json:
+        """What an event of the assistant has for its record: its message, if no item and no earlier event has it."""
+        texts = texts_in(said.get("content"))
+        found = hash("\n".join(texts).strip())
+        is_left = self.all_said is not None and found not in self.all_said and found not in self.heard
+        self.heard.add(found)
+        return {"left_branch": {"message": {"role": "assistant", "content": "\n".join(texts)}}} if is_left else {}
+
     def item(self, payload: Json, line: SourceLine, at: str | None) -> None:
+        if payload.get("role") == "assistant":
+            texts = texts_in(payload.get("content"))
+            self.said.update(hash(each.strip()) for each in (*texts, "\n".join(texts), "".join(texts)))
         reply = self.items.item(payload, line, at, _extra(payload))
         if reply is not None:
             self.unmetered = reply
@@ -180,8 +210,8 @@ class _Session:
         yield Restart(partial(islice, kept, len(kept)), taken_back)
 
 
-def _walked(source: Source, *, hears: bool) -> Steps:
-    return _walk(SourceLines(source), _Session(hears=hears))
+def _walked(source: Source, said: set[int], *, hears: bool) -> Steps:
+    return _walk(SourceLines(source), _Session(hears=hears, said=said))
 
 
 def _walk(lines: Iterable[SourceLine], session: _Session) -> Steps:
@@ -192,10 +222,13 @@ def _walk(lines: Iterable[SourceLine], session: _Session) -> Steps:
         value = line.value or {}
         kind, payload, at = _kind(value), obj(value.get("payload", value)), first_text(value.get("timestamp"))
         session.learn(kind, payload, at)
+        about: Json = {}
         if kind == "event_msg" and (heard := _heard(payload)) is not None:
             session.is_heard = True
             if session.hears:
                 kind, payload = "response_item", heard
+            elif heard["role"] == "assistant":
+                about = session.hear(heard)
         if kind == "response_item":
             if not session.awaits(payload):
                 yield from session.settled()
@@ -209,14 +242,13 @@ def _walk(lines: Iterable[SourceLine], session: _Session) -> Steps:
             said = len(session.context)
             kept = _rolled_back(session.context, count_member(payload.get("num_turns")) or 0)
             yield from session.restart(kept, taken_back=said - len(kept))
-        cost = {}
         if kind == "token_usage_record":
             session.has_records = True
             session.items.close()
-            cost = session.meter(payload)
+            about = session.meter(payload)
         elif kind == "event_msg" and payload.get("type") == "token_count":
-            cost = session.meter(payload, at)
-        session.items.event(line, at, cost)
+            about = session.meter(payload, at)
+        session.items.event(line, at, about)
     yield from session.settled()
 
 

@@ -55,6 +55,9 @@ _AT_ONCE_SECONDS = 1e-4
 """Rows that a compaction inserts are a microsecond apart; those of a turn are milliseconds apart."""
 
 
+_OTHER_ROLES = {"developer": "system", "function": "tool"}
+
+
 @dataclass(slots=True)
 class HermesRow:
     """A message, as a row or a JSON document has it."""
@@ -98,6 +101,9 @@ def message_of_row(row: Json) -> Json | None:
     role, content = row.get("role"), row.get("content")
     if isinstance(content, str) and content[1:].startswith("json:") and content[0] in "\x00\x01":
         content = objects_on(content[6:]) or content
+    if isinstance(content, dict):  # what a gateway or a plugin made of it: its text, or else all of it
+        content = first_text(content.get("text"), content.get("content"), content.get("output")) or as_text(content)
+    role = _OTHER_ROLES.get(role, role) if isinstance(role, str) else role
     if role == "assistant":
         calls = [found for call in objects_on(row.get("tool_calls")) if (found := _call(call)) is not None]
         thoughts = first_text(row.get("reasoning_content"), row.get("reasoning"))
@@ -188,8 +194,8 @@ class Hermes:
     def recognizes(self, head: SourceHead) -> bool:
         if head.has_table("messages", "session_id role tool_calls finish_reason"):
             return head.has_table("sessions", "id source started_at")
-        if head.objects:
-            return any({"id", "source", "started_at", "end_reason", "messages"} <= one.keys() for one in head.objects)
+        if any({"id", "source", "started_at", "end_reason", "messages"} <= one.keys() for one in head.objects):
+            return True
         return head.is_document_with("session_id", "session_start", "last_updated", "messages")
 
     def session_stamps(self, source: Any) -> dict[str, str]:

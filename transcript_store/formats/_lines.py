@@ -370,6 +370,7 @@ class KeptLines(SourceLines):
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _ARRAY = re.compile(rb"\[\s*\{")
 _SPREAD = re.compile(rb'\{\s*\n\s*"[^"\n]*"\s*:')
+_SAYS_WHO = frozenset({"role", "type", "sender", "author", "message"})
 _SPEAKS = re.compile(rb'"(?:role|type)"\s*:')
 """What every format of lines has. Without it a command would make lines of a file that cannot be imported: of settings, or of the
 other files in an export.
@@ -397,10 +398,15 @@ def nearly_json_lines(head: SourceHead) -> str | None:
         return "holds nothing but NUL bytes, as a power loss leaves them" if b"\x00" in head.start else "is empty"
     if head.objects or text[:1] not in (b"{", b"["):
         return None
-    if _ARRAY.match(text) and _SPEAKS.search(text):
-        return "is one JSON array, and not an object a line: jq -c '.[]' makes lines of it"
-    if _SPREAD.match(text) and _SPEAKS.search(text):
-        return f"has JSON over several lines, as jq prints it, and not an object a line: jq -c . {_MAKES}"
+    if (_ARRAY.match(text) or _SPREAD.match(text)) and _SPEAKS.search(text):
+        one, follows = _first_of(text) or ({}, "{")
+        # The first line of a log may be its header. An array, or one document, without a speaker is another program's.
+        if follows.startswith("{") or not _SAYS_WHO.isdisjoint(one):
+            if text[:1] == b"[":
+                return "is one JSON array, and not an object a line: jq -c '.[]' makes lines of it"
+            return f"has JSON over several lines, as jq prints it, and not an object a line: jq -c . {_MAKES}"
+        if text[:1] == b"{" and any({"role", "content"} <= each.keys() for each in objects(one.get("messages"))):
+            return f"is one document, and not an object a line: jq -c '.messages[]' {_MAKES}"
     if (said := in_another_encoding(head)) is not None:
         return said
     first, end, _ = text.partition(b"\n")
@@ -410,6 +416,16 @@ def nearly_json_lines(head: SourceHead) -> str | None:
     if text[:1] == b"{" and is_whole and not _SPREAD.match(text) and (why := why_no_json(first)) is not None:
         return f"has no readable object on its first lines; the error of the first one: {why}"
     return None
+
+
+def _first_of(text: bytes) -> tuple[Json, str] | None:
+    """The first object of an array, or of a text, and what follows it; None if it is longer than what was read of it."""
+    try:
+        said = text.removeprefix(b"[").decode(errors="replace").lstrip()
+        first, end = json.JSONDecoder().raw_decode(said)
+    except (ValueError, RecursionError):
+        return None
+    return (first, said[end:].lstrip()) if isinstance(first, dict) else None
 
 
 # ---- document lines ----

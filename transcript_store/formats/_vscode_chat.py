@@ -149,10 +149,23 @@ def _reference(part: Json) -> str:
     return first_text(part.get("name"), of.get("name"), path.rpartition("/")[2]) or "reference"
 
 
+_TEXTS = {"paste": ("code",), "terminalCommand": ("command", "output")} | dict.fromkeys(
+    ("string", "promptText", "workspace", "generic"), ("value",)
+)
+"""The members of an attachment that have its text, by its kind."""
+
+
+def _text_of(variable: Json) -> str | None:
+    """The text that an attachment has in itself; None of a file, a picture, a place in a file."""
+    kind = first_text(variable.get("kind"))
+    said = [found for member in _TEXTS.get(kind or "", ()) if (found := first_text(variable.get(member)))]
+    return "\n".join(said) or None
+
+
 def attached_in(variables: list[Json]) -> Iterator[Media | Text]:
-    """The pictures and the pasted texts of a prompt; the name of a picture without bytes."""
+    """The pictures and the texts that a prompt has beside it; the name of a picture without bytes."""
     for one in variables:
-        if one.get("kind") == "paste" and (said := text_in(one, "code")):
+        if (said := _text_of(one)) is not None:
             yield Text(f"[{text_in(one, 'name') or 'pasted'}]\n{said}")
         if one.get("kind") == "image":
             value, kind = one.get("value"), text_in(one, "mimeType") or "image/png"
@@ -285,7 +298,7 @@ class _Chat:
         said = message if isinstance(message, str) else text_in(obj(message), "text")
         shown = objects(obj(request.get("variableData")).get("variables"))
         attached = list(attached_in(shown))
-        typed = said if any(one.get("kind") == "paste" for one in shown) else None
+        typed = said if any(_text_of(one) is not None for one in shown) else None
         draft = self.dialogue.user([Text(said), *attached], None, at, marked(typed, is_said=True))
         draft.lines += lines
         model, state = first_text(request.get("modelId")), obj(request.get("modelState"))

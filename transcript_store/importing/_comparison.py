@@ -223,8 +223,9 @@ def _of_an_export(
     is_prefix, says_more = is_prefix and number <= last, says_more or number < last
     if not is_prefix or (rest and not is_redacted_enough):  # the lines on record may have secrets, the messages none
         is_reread = age == 0 and note.get("reader", 1) < plan.revision
-        if age == 0 and ((other_is_there and not is_reread) or (has_ours and is_reread)):
-            # Neither export is newer: each would replace the other in turn.
+        # Of two exports neither of which is newer, each would replace the other in turn; but what only one of them says is not lost.
+        is_known = other_is_there and not is_reread and _said_lines(plan) <= _all_recorded_lines(conversation)
+        if age == 0 and (is_known or (has_ours and is_reread)):
             return ImportDecision("unchanged")
         if has_ours:
             return _diverged(note)
@@ -371,6 +372,22 @@ def _planned_lines(plan: SessionPlan) -> set[int]:
         for line in lines_in(entry.extra, entry.message)
         if not line[1].isspace()
     }
+
+
+def _said_lines(plan: SessionPlan) -> set[int]:
+    """The hashes of the lines that messages are made of, without their numbers: a message that was deleted moves the others."""
+    said = (entry for entries in plan.generations for entry in entries() if entry.message is not None)
+    return {hash(raw) for entry in said for _, raw in lines_in(entry.extra, entry.message)}
+
+
+def _all_recorded_lines(conversation: ConversationStore) -> set[int]:
+    """The hashes of the lines on record, of the live generation and of all in the archive."""
+    found: set[int] = set()
+    for generation in (*range(conversation.get_metadata().generation), None):
+        with suppress(GenerationNotFoundError):
+            records = conversation.iter_records(generation=generation)
+            found.update(hash(raw) for record in records for _, raw in lines_in(record.extra, record.message))
+    return found
 
 
 def _recorded_lines(conversation: ConversationStore, number: int) -> set[int]:

@@ -389,8 +389,12 @@ class _Import:
     def _of_sessions(self, reader: SessionReader, source: FileSource | Rows) -> Iterator[ImportReport]:
         stamps: Mapping[str, str] = {}
         as_they_were: dict[str, ImportReport] = {}
+        cut = _Damaged()
         if isinstance(source, Rows) and isinstance(reader, StampingReader):
-            stamps = reader.session_stamps(source)
+            with suppress(
+                UnreadableSourceError
+            ):  # one bad page: its other sessions are read all the same, each as a new one
+                stamps = reader.session_stamps(source)
             known = self._known(source.name)
             as_they_were = {
                 one: known[one] for one, stamp in stamps.items() if one in known and known[one].stamp == stamp
@@ -399,8 +403,8 @@ class _Import:
 
         def planned() -> Iterator[SessionPlan]:
             found = (
-                reader.plans(source, skip=as_they_were.keys())
-                if isinstance(reader, StampingReader)
+                cut.plans(reader, source, as_they_were.keys())
+                if isinstance(source, Rows) and isinstance(reader, StampingReader)
                 else reader.plans(source)
             )
             plans = map(partial(_of_its_own_format, reader), found)
@@ -412,7 +416,8 @@ class _Import:
         while sum(not plan.is_part for plan in first) < 2 and (plan := next(plans, None)) is not None:
             first.append(plan)
         if not first:
-            if as_they_were:
+            yield from cut.reports(source)
+            if as_they_were or cut.unread:
                 return
             if isinstance(source, Rows) and isinstance(reader, StampingReader) and not stamps:
                 yield ImportReport(action="empty", source=source.name)  # a program that was never used yet
@@ -444,6 +449,7 @@ class _Import:
         for report in at_once(put, each_once()):
             done[report.session] = report
             yield report
+        yield from cut.reports(source)
         if not twice:
             return
         if self._group is not None:
@@ -489,6 +495,32 @@ class _Import:
             return report
         reason = "an earlier session in this source has the same id; this one was left out"
         return replace(report, action="diverged", id=first.id, reason=reason)
+
+
+class _Damaged:
+    """Reads the sessions of a database of which some cannot be read: one bad page costs those that are on it."""
+
+    def __init__(self) -> None:
+        self.unread: dict[str, str] = {}
+        """The reason, by session."""
+
+    def plans(self, reader: StampingReader, source: Rows, skip: Iterable[str]) -> Iterator[SessionPlan]:
+        seen = {*skip}
+        while True:
+            try:
+                for plan in reader.plans(source, skip=seen | self.unread.keys()):
+                    yield plan
+                    seen.add(plan.session)
+                return
+            except UnreadableSourceError as error:
+                session = source.unread.get("session_id", source.unread.get("id"))
+                if session is None or str(session) in self.unread:
+                    raise
+                self.unread[str(session)] = error.reason
+
+    def reports(self, source: Rows | FileSource) -> Iterator[ImportReport]:
+        for session, reason in self.unread.items():
+            yield refused_report(source.name, f"the session {session} was left out: {reason}")
 
 
 def _says_anything(reader: SessionReader, source: FileSource | Rows) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from transcript_store.conversation import DEFAULT_MAX_LINE_BYTES, Record
 from transcript_store.errors import InvalidMessageError
-from transcript_store.formats import ImportFinding, PlannedRecord, SessionPlan, pack_line, unpack_line
+from transcript_store.formats import ImportFinding, PlannedRecord, SessionPlan, moment_of, pack_line, unpack_line
 from transcript_store.messages import encode_message
 
 _ONE_BATCH_BYTES = 64 << 20
@@ -178,14 +178,14 @@ def record_time(text: str | None) -> datetime | None:
     if not text:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        moment = moment_of(text)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 
 
 def _has_zone(text: str | None) -> bool:
-    return text is not None and datetime.fromisoformat(text).tzinfo is not None
+    return text is not None and moment_of(text).tzinfo is not None
 
 
 def _times(

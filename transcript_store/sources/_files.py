@@ -384,6 +384,8 @@ class Rows:
         self.stamp = stamp
         self._connection = connection
         self._columns: dict[str, tuple[str, ...]] = {}
+        self.unread: Mapping[str, object] = MappingProxyType({})
+        """What the rows have that could not be read when the last error was raised."""
 
     def read(self, _offset: int, _size: int) -> bytes:
         return b""
@@ -427,6 +429,7 @@ class Rows:
                 return
             yield from cursor
         except _FAILURES as error:
+            self.unread = where
             raise self._unreadable(error) from error
 
     def _all(self, sql: str, *values: str) -> list[tuple[Any, ...]]:

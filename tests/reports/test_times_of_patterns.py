@@ -14,7 +14,6 @@ import pytest
 from transcript_store.formats._antigravity import _MODEL
 from transcript_store.formats._cline import typed_in_cline
 from transcript_store.formats._kiro import _typed_in
-from transcript_store.redaction import SecretRedactor
 from transcript_store.view._as_markdown import prose
 from transcript_store.view._rich_text import markdown
 
@@ -25,7 +24,6 @@ SHAPES: dict[str, tuple[Callable[[str], object], str, str, str]] = {
     "images in links": (prose, "", "[![a](b)", ""),
     "elements of Cline": (lambda said: typed_in_cline(["[a] Result:", said]), "", "<task>", ""),
     "a prompt of Kiro": (_typed_in, "--- CONTEXT ENTRY BEGIN ---\n--- USER MESSAGE BEGIN ---", " ", "x"),
-    "colours in colours": (SecretRedactor().redact, "", "\x1b\x1b[0m[0m", ""),
     "models of Antigravity": (_MODEL.search, "", "setting Model Selection from ", ""),
 }
 

@@ -445,3 +445,30 @@ def test_a_shipper_sends_a_folder_whose_name_starts_with_a_dot(tmp_path: Path) -
     with LibraryShipper(tmp_path, SimulatedBackend()) as shipper:
         reports = [*shipper.send()]
     assert [isinstance(one, NotShipped) for one in reports] == [False]
+
+
+@pytest.mark.parametrize("inside", ["", "/sub", "/sub.backup"])
+def test_a_library_is_not_backed_up_into_itself(
+    cli: Cli, library: ConversationLibrary, tmp_path: Path, inside: str
+) -> None:
+    """There the copy would be lost with the library; a link to it is no other place."""
+    (tmp_path / "link").symlink_to(library.directory)
+    before = files_in(tmp_path)
+    for name in (library.directory, str(tmp_path / "link")):
+        done = cli("backup", library.directory, f"{name}{inside}")
+        assert (done.code, "name a place outside of it" in done.err) == (2, True)
+    assert files_in(tmp_path) == before
+
+
+def test_a_stream_that_cannot_be_kept_names_the_folder(library: ConversationLibrary, tmp_path: Path) -> None:
+    backup = subprocess.run(
+        [*COMMAND, "backup", library.directory, "-"], check=True, capture_output=True, env=ENVIRONMENT
+    )
+    program = "import resource, runpy; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); "
+    program += "runpy.run_module('transcript_store', run_name='__main__')"
+    command = [sys.executable, "-c", program, "restore", "-", str(tmp_path / "back")]
+    done = subprocess.run(command, check=False, input=backup.stdout, capture_output=True, env=ENVIRONMENT)
+    assert done.returncode == 1
+    assert f"{tmp_path}/back: cannot keep the stream there".encode() in done.stderr
+    assert b"ulimit -f" in done.stderr
+    assert list((tmp_path / "back").iterdir()) == []

@@ -284,6 +284,10 @@ REFUSED = [
         Answer(403, f"<Error><Code>SignatureDoesNotMatch</Code><Message>{BODY}</Message></Error>"),
         "403 (SignatureDoesNotMatch)",
     ),
+    (
+        Answer(403, f"<Error><Code>RequestTimeTooSkewed</Code><Message>{BODY}</Message></Error>"),
+        "403 (RequestTimeTooSkewed): set the clock of this machine",
+    ),
     (Answer(401, BODY), "401"),
     (
         Answer(404, f"<Error><Code>NoSuchBucket</Code><Message>{BODY}</Message></Error>"),

@@ -37,6 +37,7 @@ from transcript_store.backends import (
     StoredSummary,
 )
 from transcript_store.backends import _postgres as schema
+from transcript_store.backends._postgres_connections import Connections
 from transcript_store.testing import check_backend
 
 SERVER = pytest.mark.long
@@ -122,6 +123,14 @@ def test_a_server_that_is_not_there():
     assert (told.value.outcome, waited) == ("not stored", [1.0, 2.0])
     for error in (unavailable.value, told.value):
         assert not any(word in secrets_of(error) for word in ("127.0.0.1", str(port), "somebody", "hunter2"))
+
+
+def test_a_full_disk_of_the_server_is_named():
+    """The append may be tried again; whoever reads the error knows what to do first."""
+    connections = Connections("postgresql://db", name="main", most=1, timeout_seconds=1.0, prepare_threshold=None)
+    failed = connections._judged(psycopg.errors.DiskFull(), "append")
+    assert isinstance(failed, OutcomeUnknownError)
+    assert "the disk of the server is full: make room there" in str(failed)
 
 
 # ---- the contract ------------------------------------------------------------------------------------------------------
@@ -402,7 +411,7 @@ def test_a_table_that_is_gone_in_the_middle(url: str, sql: psycopg.Connection[An
     log = placed(PostgresBackend(url))
     log.initialize(messages=[{"text": "one"}])
     sql.execute("DROP TABLE ts_slot CASCADE")
-    with pytest.raises(BackendError, match="no tables") as told:
+    with pytest.raises(BackendError, match="tables of transcript_store are missing") as told:
         log.append_message({"text": "the secret"})
     assert "secret" not in secrets_of(told.value)
     assert told.value.outcome == "not stored"

@@ -301,6 +301,8 @@ def test_shred_asks_and_says_what_it_does_not_reach(cli: Cli, sealed: str, key: 
     code, out, err = cli("show", sealed, "--key-file", key)
     assert (code, out) == (1, "")
     assert "its key was destroyed at" in err
+    code, out, err = cli("verify", sealed, "--key-file", key)
+    assert (code, "intact" in out, "its key was destroyed at" in err) == (1, False, True)
     assert "sealed" in cli("list", os.path.dirname(sealed)).out
     assert cli("delete", sealed, "--yes").code == 0
     plain = conversation(tmp_path / "chats" / "plain", MESSAGES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.cli.helpers import Cli, conversation
 from tests.importing.helpers import line, notebook, use_notebooks
 from tests.kit.trees import bytes_below
 from transcript_store import ConversationLibrary, ConversationStore, read_key_file
+from transcript_store.cli.secrets import _forgetting
 from transcript_store.search import SearchIndex
 
 pytestmark = pytest.mark.usefixtures("a_cache_of_its_own")
@@ -88,6 +90,12 @@ def test_secrets_are_counted_and_never_printed(cli: Cli, home: Path) -> None:
     assert TOKEN.encode() not in bytes_below(home)
     done = cli("secrets", str(library))
     assert (done.code, done.out) == (0, "no secrets were found\n")
+
+
+def test_the_command_of_an_address_with_a_user_is_not_printed_without_it() -> None:
+    given = Namespace(snapshots=[], redact_pattern=None, key_file=None)
+    assert _forgetting(given, ["postgresql://db/chats"]) == "`transcript-store secrets postgresql://db/chats --forget`"
+    assert _forgetting(given, ["postgresql://ada:secret@db/chats"]) == "this command with --forget"
 
 
 def test_sessions_of_other_programs_are_named_and_stay(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

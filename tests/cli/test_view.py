@@ -49,6 +49,11 @@ def test_all_pages_of_a_library_have_an_index(tmp_path, cli: Cli, monkeypatch):
     assert len([name for name in linked if name.startswith("mend-the-test-")]) == 2
     assert ("<script>alert" in index, "http://" in index, "https://" in index) == (False, False, False)
     assert cli("view", "--all", str(tmp_path / "site"), "--output", "x").code == 2
+    before = sorted(tmp_path.rglob("*"))
+    for inside in ("chats", "chats/site"):
+        done = cli("view", "--all", str(tmp_path / inside), str(tmp_path / "chats"))
+        assert (done.code, "name a place outside of it" in done.err) == (2, True)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_what_is_no_page_is_not_replaced(tmp_path, cli: Cli):

@@ -251,3 +251,13 @@ def test_whatever_is_handed_on_can_be_sent_when_it_was_read_back(messages, write
             "opening",
         }  # no call without a result, none without a call
         assert json.dumps(found).count('"hm"') <= json.dumps(messages).count('"hm"')
+
+
+@pytest.mark.parametrize("role", [{}, {"role": None}, {"role": 7}, {"role": "narrator"}])
+def test_a_message_without_a_role_that_the_program_knows_is_the_users(role):
+    """Its own object would have no role in the session, or one that no API takes; the text is kept."""
+    messages = [{"role": "user", "content": "Hi."}, {**role, "content": "Who speaks?"}]
+    _, data, _ = handed_on(ClaudeCodeWriter(), records_of(messages), about("claude"))
+    first, second = (json.loads(line) for line in data.splitlines())
+    assert (first["type"], second["type"], second["message"]["role"]) == ("user", "user", "user")
+    assert "Who speaks?" in json.dumps(second["message"]["content"])

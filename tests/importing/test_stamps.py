@@ -134,6 +134,25 @@ def test_a_conversation_of_another_user_stops_no_other_session(
         again(source, library)
 
 
+def test_a_session_beyond_a_limit_on_one_file_stops_no_other(
+    source: Path, library: ConversationLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `ulimit -f` the system refuses the longest sessions only, in an import of many and in one that is continued."""
+    first = again(source, library)
+    true_open = ConversationLibrary.open
+
+    def refuse(self: ConversationLibrary, id: str, **options: Any) -> ConversationStore:
+        if id == first.id:
+            raise StorageError(errno=errno.EFBIG, strerror="File too large", path=id, doing="append")
+        return true_open(self, id, **options)
+
+    monkeypatch.setattr(ConversationLibrary, "open", refuse)
+    with source.open("a") as file:
+        file.write(line(say="more"))
+    report = again(source, library)
+    assert (report.action, "File too large" in str(report.reason)) == ("refused", True)
+
+
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"version": 1, "library": 3}', None])
 def test_stamps_that_are_damaged_or_gone_cost_time_only(
     source: Path, library: ConversationLibrary, data: bytes | None, monkeypatch: pytest.MonkeyPatch

@@ -9,7 +9,9 @@ import errno
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +27,7 @@ from transcript_store.keeping import (
     read_state,
     state_path,
 )
-from transcript_store.search import SearchIndex
+from transcript_store.search import IndexUpdate, SearchIndex
 from transcript_store.sources import discover
 
 KEEPER = "transcript_store.keeping._keeper"
@@ -263,6 +265,30 @@ def test_it_ships_and_tries_again(home: Path, tmp_path: Path, monkeypatch: pytes
     assert kept.state.ship["left_records"] == 0
     assert len(list(ConversationLibrary(place).iter_list())) == 1
     assert texts(library) == expected(a=3)
+
+
+def test_an_index_that_leaves_conversations_out(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that this user may not read: it is a problem until the index has all of it, whatever is imported meanwhile."""
+    closed = StorageError(errno=errno.EACCES, strerror="Permission denied", path="/chats/closed", doing="read it")
+    left, problems = [closed], []
+    true_update = SearchIndex.update
+
+    def update(self: SearchIndex, **options: Any) -> IndexUpdate:
+        return replace(true_update(self, **options), not_read=tuple(left))
+
+    monkeypatch.setattr(SearchIndex, "update", update)
+    write(home, "a", [1, 2])
+
+    def look() -> list[Path]:
+        problems.append(kept.state.problem)
+        if len(problems) == 2:
+            left.clear()
+        return [write(home, "a", [len(problems) + 2])]
+
+    kept = Kept(tmp_path, look, lambda: None, look, lambda: None)
+    kept.run()
+    assert [(problem["doing"], "/chats/closed" in problem["reason"]) for problem in problems] == [("index", True)] * 2
+    assert (kept.kinds.count("problem"), kept.kinds.count("recovered"), kept.state.problem) == (1, 1, None)
 
 
 def test_the_state_cannot_be_written(home: Path, tmp_path: Path) -> None:

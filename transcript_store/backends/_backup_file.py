@@ -166,13 +166,15 @@ class BackupFile:
     @classmethod
     def from_stream(cls, stream: BinaryIO, folder: filesystem.AnyPath, **options: Any) -> Self:
         """A backup from a stream, which is read to its end into a file without a name in this folder; options are the keys."""
-        kept = tempfile.TemporaryFile(dir=filesystem.absolute_path(folder))  # noqa: SIM115 (closed with the backup)
+        where, size = filesystem.absolute_path(folder), 0
+        with filesystem.refusals(where, "keep the stream there until its end", "Nothing was restored"):
+            kept = tempfile.TemporaryFile(dir=where)  # noqa: SIM115 (closed with the backup)
         try:
-            size = 0
-            while data := stream.read(PIECE_BYTES):
-                kept.write(data)
+            while data := stream.read(PIECE_BYTES):  # what its source refuses is no error of the folder
+                with filesystem.refusals(where, "keep the stream there until its end", "Nothing was restored"):
+                    kept.write(data)
+                    kept.flush()
                 size += len(data)
-            kept.flush()
             made = cls._streamed(kept, "standard input", **options)
             made._handle = kept.fileno()
             made._read_all(size)

@@ -255,7 +255,8 @@ class Bucket:
             return self.refused(doing, f"there is no such bucket{code}")
         # The server understood the request and rejects it: repeating it would get the same answer.
         if status is not None and (300 <= status < 500 or status in _UNFIT) and status not in _WAITS:
-            return self.refused(doing, answered)
+            clock = ": set the clock of this machine" if "(RequestTimeTooSkewed)" in code else ""
+            return self.refused(doing, f"{answered}{clock}")
         return OutcomeUnknownError(answered)
 
     def refused(self, doing: str, reason: str) -> BackendError:

@@ -44,10 +44,12 @@ _AGAIN = frozenset({"08", "53", "57", "58", "40"})
 """Classes of SQLSTATE that say nothing of the next attempt: connection, resources, shutdown, disk, a transaction rolled back."""
 
 _LOCKED = "55P03"
+_FULL = "53100"
 
 _REFUSED = {
-    "42P01": "there are no tables of transcript_store in this database: a command that writes there creates them "
-    "(`ship`, `record`, `import --into`), and so does PostgresBackend(…, create=True)",
+    "42P01": "tables of transcript_store are missing in this database: if it has none yet, a command that writes there "
+    "creates them (`ship`, `record`, `import --into`), and so does PostgresBackend(…, create=True); if some were "
+    "removed, restore the database from its backup",
     "42501": "the user has too few rights: it needs SELECT, INSERT, UPDATE and DELETE on the tables, and CREATE on the schema to make them",
     "25006": "the server accepts no writes (it is a standby): connect to the primary, for example with target_session_attrs=read-write",
     "3F000": "there is no schema for the tables: give one with options=-csearch_path=…",
@@ -223,6 +225,8 @@ class Connections:
             if isinstance(error, psycopg.DataError | psycopg.NotSupportedError | psycopg.ProgrammingError):
                 return self._refusal(doing, f"the client library refuses it ({kind})")
             return OutcomeUnknownError(f"the server did not answer ({kind})")
+        if state == _FULL:
+            return OutcomeUnknownError(f"the disk of the server is full: make room there ({kind}, SQLSTATE {state})")
         if state[:2] in _AGAIN or state == _LOCKED:
             return OutcomeUnknownError(f"the server did not do it now ({kind}, SQLSTATE {state})")
         return self._refusal(doing, _REFUSED.get(state, f"the server refuses it ({kind}, SQLSTATE {state})"))

@@ -26,6 +26,7 @@ from transcript_store.cli._shared.names import (
     library_at,
     printable_name,
     require_a_view,
+    require_outside,
     taken_apart,
     the_library,
     with_id,
@@ -223,6 +224,8 @@ def _backup(arguments: Namespace, status: StatusFile) -> int:
         raise ConversationNotFoundError(path=name, reason="there is no such directory")
     if not is_backend_address(name) and is_file(name):
         raise Misuse(f"{printable_name(name)}: name a library; `restore` this backup into one first")
+    if arguments.target != STREAM and not is_backend_address(arguments.target):
+        require_outside(arguments.target, name)
     options: dict[str, Any] = {"with_key": not arguments.without_keys}
     if arguments.redact:
         from transcript_store.redaction import SecretRedactor

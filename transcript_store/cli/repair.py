@@ -80,6 +80,8 @@ def run_verify(arguments: Namespace) -> int:
         _print(found, is_sealed=is_sealed)
     if found.is_intact and (keys or is_sealed):
         _open(arguments.directory, found, keys, is_json=arguments.json)
+    if not arguments.json:  # after the key was tried: what it does not open is not called intact
+        _say_verdict(found)
     return 0 if found.is_intact else 1
 
 
@@ -161,6 +163,9 @@ def _print(found: Verification, *, is_sealed: bool) -> None:
         say(f"  {finding.kind}: {one_line(finding.reason)}")
         say(f"  hint: {one_line(in_the_shell(finding.hint, found.directory))}")
     say()
+
+
+def _say_verdict(found: Verification) -> None:
     if any(finding.path == found.directory for finding in found.findings):
         say("nothing was checked")  # there is no conversation that could be intact or damaged
     else:

@@ -154,7 +154,7 @@ class SecretsReport:
         elif self._is_past:
             say(f"removed {secrets} from {conversations}")
         elif self.parts:
-            say(f"{secrets} in {many(self.parts, 'part')} of {conversations}: `{command}` removes them")
+            say(f"{secrets} in {many(self.parts, 'part')} of {conversations}: {command} removes them")
         elif not self._sessions:
             say(none)
         if self._unknown and not self._is_past:
@@ -238,6 +238,10 @@ def run(arguments: Namespace) -> int:
 
 def _forgetting(arguments: Namespace, directories: Sequence[str]) -> str:
     """The command that removes what this one found: with its patterns, stores and keys, or it would leave some."""
+    if any(printable_name(one) != one for one in (*directories, *arguments.snapshots)):
+        return (
+            "this command with --forget"  # a user and options are not printed, and without them it is another address
+        )
     given = {
         "--snapshots": map(printable_name, arguments.snapshots),
         "--redact-pattern": arguments.redact_pattern or (),
@@ -245,7 +249,7 @@ def _forgetting(arguments: Namespace, directories: Sequence[str]) -> str:
     }
     options = [f"{option} {for_shell(value)}" for option, values in given.items() for value in values]
     where = [for_shell(printable_name(one)) for one in directories]
-    return " ".join(["transcript-store secrets", *where, "--forget", *options])
+    return f"`{' '.join(['transcript-store secrets', *where, '--forget', *options])}`"
 
 
 def _directories(arguments: Namespace) -> list[str]:

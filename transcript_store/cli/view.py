@@ -19,6 +19,7 @@ from transcript_store.cli._shared.names import (
     conversation_at,
     existing,
     is_backend_address,
+    require_outside,
     summary_at,
     the_library,
     with_id,
@@ -117,6 +118,7 @@ def _file_name(directory: str) -> str:
 
 def _write_all(arguments: Namespace) -> int:
     library, redactor = the_library(arguments.directory), redactor_of(arguments)
+    require_outside(arguments.all, library)
     with Working("writing the pages"), _without_collections():
         options = command_keys(arguments).options
         written = write_site(library, arguments.all, plain=arguments.plain, redact=redactor, **options)

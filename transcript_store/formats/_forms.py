@@ -29,11 +29,12 @@ class Claude:
         role: Role = "assistant" if message.get("role") == "assistant" else "user"
         if message.get("role") == "system":
             role = "system"
+        own = message if message.get("role") == role else None  # no role, or one that Claude does not know
         content = message.get("content")
         if not isinstance(content, list):
-            return NeutralMessage(role, (Text(content),) if isinstance(content, str) else (), message, self.name)
+            return NeutralMessage(role, (Text(content),) if isinstance(content, str) else (), own, self.name)
         blocks = tuple(self._block(block) for block in content)
-        return NeutralMessage(role, blocks, message if all(block.own for block in blocks) else None, self.name)
+        return NeutralMessage(role, blocks, own if all(block.own for block in blocks) else None, self.name)
 
     def holds(self, block: Block, role: Role) -> bool:
         if own_of(block, self.name) is not None:

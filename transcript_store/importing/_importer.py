@@ -126,7 +126,9 @@ class Importer:
         except PoisonedError:
             raise
         except StorageError as error:
-            if error.errno not in (errno.EACCES, errno.EPERM) or not self._has_folder(plan):
+            is_its_folder = error.errno in (errno.EACCES, errno.EPERM) and self._has_folder(plan)
+            # A limit on the size of one file (EFBIG) is met by this session, and says nothing of a shorter one.
+            if not is_its_folder and error.errno != errno.EFBIG:
                 raise
             return replace(report, action="refused", reason=str(error), error=copy_of(error))
         except ConversationShreddedError as error:

@@ -278,6 +278,8 @@ class Keeper:
         self._again: dict[str, tuple[int, float]] = {}
         """For each source that failed alone: how often, and when it is tried again."""
         self._has_news = True
+        self._index_at = float("inf")
+        """When an index that failed, or left conversations out, is tried again."""
         self._has_unstamped = False
         self._state_said = ""
         self._clocks = _clocks()
@@ -423,9 +425,7 @@ class Keeper:
                     del left[one.path]
                 return
         self._retries = 0
-        if self.state.problem is not None:
-            self.state.problem = None
-            self._tell("recovered", "the import works again")
+        self._have_no_problem("import")
         if found:
             self._has_unstamped = cache is None
             self._stamp_at = time.monotonic() + _STAMP_SECONDS
@@ -495,6 +495,11 @@ class Keeper:
             self.state.problem = {"doing": doing, "reason": reason, "since": now()}
             self._tell("problem", f"cannot {doing}: {reason}; will retry", doing=doing, reason=reason)
 
+    def _have_no_problem(self, doing: str) -> None:
+        if self.state.problem is not None and self.state.problem["doing"] == doing:
+            self.state.problem = None
+            self._tell("recovered", f"the {doing} works again")
+
     def _stamp(self) -> None:
         """Note how everything looks, for the next start."""
         self._has_unstamped = False
@@ -503,7 +508,7 @@ class Keeper:
     # ---- after an import ---------------------------------------------------------------------------------------------
 
     def _after_imports(self) -> None:
-        if self._has_news:
+        if self._has_news or time.monotonic() >= self._index_at:
             self._has_news = False
             self._index()
             self._ship_at = 0.0
@@ -513,13 +518,20 @@ class Keeper:
     def _index(self) -> None:
         if not os.path.isdir(self.state.library) and "://" not in self.state.library:
             return  # nothing was imported yet
+        self._index_at = time.monotonic() + _MOST_RETRY_SECONDS
         try:
             with SearchIndex(self._library()) as index:
-                index.update()
+                not_read = index.update().not_read
         except (TranscriptStoreError, OSError) as error:
             self._have_problem("index", error.problem if isinstance(error, TranscriptStoreError) else str(error))
             return
         self.state.indexed_at = now()
+        if not_read:
+            others = f" (and {many(len(not_read) - 1, 'conversation')} more)" if len(not_read) > 1 else ""
+            self._have_problem("index", f"{not_read[0].problem}{others}")
+            return
+        self._index_at = float("inf")
+        self._have_no_problem("index")
 
     def _ship(self) -> None:
         """Send new records. Failed sends are retried at growing intervals."""

@@ -231,6 +231,16 @@ def printable_name(name: str) -> str:
     return printable_address(name) if is_backend_address(name) else name
 
 
+def require_outside(target: str, library: str) -> None:
+    """Raise if files to be written would be in a library: there they would be taken for conversations, or be in the way."""
+    if is_backend_address(library):
+        return
+    real, home = os.path.realpath(os.path.expanduser(target)), os.path.realpath(os.path.expanduser(library))
+    if os.path.commonpath((real, home)) == home:
+        where = "is the library itself" if real == home else f"is in the library {home}"
+        raise Misuse(f"{target} {where}: name a place outside of it")
+
+
 def command_name(library: str, own_id: str) -> str:
     """The name of a conversation for a command, as a word of a shell: as short as possible, in the default library without a path."""
     name = short_ids(library)(own_id)

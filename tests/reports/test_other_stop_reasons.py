@@ -143,6 +143,7 @@ def test_what_is_not_about_the_question(status: int, reason: str) -> None:
         (400, "input length and `max_tokens` exceed context limit: 190000 + 21333 > 200000"),
         (400, "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."),
         (400, "This model does not support image inputs"),
+        (400, "messages.0.content.1.image.source.url: invalid api key in the address"),
         (400, "* GenerateContentRequest.contents[0].parts[0].inline_data.data: Unable to process input image."),
     ],
 )

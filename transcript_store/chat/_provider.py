@@ -190,6 +190,10 @@ _OF_ANOTHER_THING = re.compile(
 )
 """What services say of a key, an account, a model or a parameter, some of them with the status of a bad request: xAI of its key, DeepSeek
 of a model, Anthropic of money and of a limit on spending."""
+_OF_MESSAGES = re.compile(
+    r"\W*(?:error code: \d+ - )?(?:messages|contents|GenerateContentRequest\.contents)\b", re.IGNORECASE
+)
+"""It names the messages, whatever it says of them."""
 _TOO_LARGE = re.compile(
     r"request too large|reduce (?:the length of (?:the|your) messages|your message size)", re.IGNORECASE
 )
@@ -200,7 +204,7 @@ def refusal_by(status: object, reason: object) -> JSON | None:
     """The stored facts of a refusal; None if it is none, or not because of the messages."""
     said = str(reason)
     is_refusal = status in _STATUS_OF_REFUSALS or (status == _TOO_MANY and _TOO_LARGE.search(said))
-    if not is_refusal or _OF_ANOTHER_THING.search(said):
+    if not is_refusal or (not _OF_MESSAGES.match(said) and _OF_ANOTHER_THING.search(said)):
         return None
     return {"status": status, "reason": said[:_LONGEST_REASON]}
 

@@ -98,7 +98,7 @@ def _verify_all(names: Sequence[str], arguments: Namespace) -> int:
 
 def _problem(name: str, keys: CommandKeys, arguments: Namespace) -> str | None:
     """The damage of a conversation of a library, in a line; None if it is intact."""
-    found, is_sealed = _look_at(name)
+    found, is_sealed = _look_at(name, is_in_library=True)
     if arguments.json:
         findings = [as_members(finding, found.directory) for finding in found.findings]
         say_json({**asdict(found), "is_intact": found.is_intact, "findings": findings, "is_sealed": is_sealed})
@@ -112,7 +112,7 @@ def _problem(name: str, keys: CommandKeys, arguments: Namespace) -> str | None:
     return f"{first.path}{where}: {first.kind}: {first.reason}{more}; {in_the_shell(first.hint, found.directory)}"
 
 
-def _look_at(name: str) -> tuple[Verification, bool]:
+def _look_at(name: str, *, is_in_library: bool = False) -> tuple[Verification, bool]:
     """The result of a verification, and whether the conversation is sealed."""
     if is_backend_address(name):
         library, own_id = with_id(name)
@@ -120,7 +120,8 @@ def _look_at(name: str) -> tuple[Verification, bool]:
     else:
         found = look_at(name)
     summary = summary_at(name)
-    if summary is not None and not is_backend_address(name):
+    # A folder outside of a library may have any name, also a UUID of your own.
+    if is_in_library and summary is not None and not is_backend_address(name):
         found = with_misplaced(found, os.path.basename(found.directory), summary.id)
     return found, summary is not None and summary.sealed
 

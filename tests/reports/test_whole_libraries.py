@@ -54,7 +54,7 @@ def test_a_folder_that_is_called_by_another_id(chats, cli):
     assert (code, out, said in err) == (1, f"{chats}: 7 conversations: 4 intact, 3 failed\n", True)
     # No files were mixed: to restore something would lose this copy. Both commands of the hint work.
     assert (
-        f"hint: rename the folder to the conversation's own id, or `transcript-store fork {chats}/{given}` copies it under a new one"
+        f"rename the folder to the conversation's own id, or `transcript-store fork {chats}/{given}` copies it under a new one"
         in err
     )
     # By itself it is whole: a folder outside of a library may have any name, also a UUID of its user's.

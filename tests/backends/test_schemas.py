@@ -58,7 +58,7 @@ def test_two_libraries_in_one_database(postgres: PostgresServer):
         connection.execute("DROP SCHEMA IF EXISTS one CASCADE")
         connection.execute("DROP SCHEMA IF EXISTS two CASCADE")
     missing = ConversationLibrary(open_backend(f"{url}?schema=one"))
-    with pytest.raises(BackendError, match=r"schema=one.*no tables.*Nothing was read"):
+    with pytest.raises(BackendError, match=r"schema=one.*tables of transcript_store are missing.*Nothing was read"):
         missing.list()
     first, second = open_backend(f"{url}?schema=one", create=True), PostgresBackend(url, schema="two", create=True)
     with ConversationLibrary(first).create(messages=[SAID], title="First") as conversation:

@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 
 from tests.importing.helpers import everything, line, notebook
-from transcript_store import ConversationLibrary, StorageError
-from transcript_store.importing import ImportReport, import_conversations
+from transcript_store import ConversationLibrary
+from transcript_store.importing import import_conversations
 
 pytestmark = [
     pytest.mark.usefixtures("notebooks"),
@@ -254,17 +254,17 @@ def no_file_larger_than(size: int) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("alone")
-def test_an_error_of_the_disk_is_told_as_ever(sources: Path, tmp_path: Path) -> None:
-    """What was reported before is whole, and importing again goes on."""
+def test_a_session_beyond_a_limit_on_one_file_is_refused(sources: Path, tmp_path: Path) -> None:
+    """The others are imported, and importing again without the limit stores it."""
     large = notebook("large") + line(say="x" * (1 << 20), at="2026-01-01T10:00:00Z")
     (sources / "100-large.jsonl").write_text(large)
     library = ConversationLibrary(tmp_path / "library")
-    seen: list[ImportReport] = []
-    with no_file_larger_than(1 << 19), pytest.raises(StorageError) as caught:
-        seen.extend(import_conversations([sources], library, jobs=2))
-    assert str(library.directory) in str(caught.value)
+    with no_file_larger_than(1 << 19):
+        seen = list(import_conversations([sources], library, jobs=2))
+    (refused,) = (report for report in seen if report.action == "refused")
+    assert str(library.directory) in (refused.reason or "")
     assert not multiprocessing.active_children()
-    assert {report.id for report in seen if report.id} <= everything(library).keys()
+    assert {report.id for report in seen if report.id} == everything(library).keys()
     again = list(import_conversations([sources], library, jobs=2))
     assert {report.action for report in again} <= {"created", "grew", "unchanged", "skipped"}
     assert len(everything(library)) == SESSIONS + 1

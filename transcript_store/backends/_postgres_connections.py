@@ -47,9 +47,8 @@ _LOCKED = "55P03"
 _FULL = "53100"
 
 _REFUSED = {
-    "42P01": "tables of transcript_store are missing in this database: if it has none yet, a command that writes there "
-    "creates them (`ship`, `record`, `import --into`), and so does PostgresBackend(…, create=True); if some were "
-    "removed, restore the database from its backup",
+    "42P01": "tables of transcript_store are missing: in a database that has none yet, `ship`, `record` and `import --into` "
+    "create them, in Python PostgresBackend(…, create=True); if some were removed, restore the database from its backup",
     "42501": "the user has too few rights: it needs SELECT, INSERT, UPDATE and DELETE on the tables, and CREATE on the schema to make them",
     "25006": "the server accepts no writes (it is a standby): connect to the primary, for example with target_session_attrs=read-write",
     "3F000": "there is no schema for the tables: give one with options=-csearch_path=…",

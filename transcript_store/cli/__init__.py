@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import takewhile
 from types import ModuleType
@@ -198,7 +198,8 @@ class _Parser(argparse.ArgumentParser):
         if message and file is not None and file is sys.stdout:
             terminal.say_on(message)
         else:
-            super()._print_message(message, file)
+            with suppress(OSError):  # as argparse does since 3.11.3: the code says that the command line was wrong
+                super()._print_message(message, file)
 
     def print_help(self, file: Any = None) -> None:
         """Print the help, unless ``-h`` was the start of a folder's name such as ``-home-ada``, which Python 3.13 splits."""

@@ -195,10 +195,10 @@ async def test_a_message_is_copied_when_it_is_given(tmp_path):
 async def test_calls_of_all_kinds_are_made_in_the_order_of_the_callers(tmp_path):
     """P22: a read sees what was appended by calls before it, and a replace neither loses nor repeats what waits."""
     behind = Behind(tmp_path / "c")
-    seen: list[list[object]] = []
+    seen: dict[str, list[object]] = {}  # by caller: an event loop may wake both readers in either order
 
-    async def look() -> None:
-        seen.append([message["n"] for message in await behind.store.get_messages()])
+    async def look(when: str) -> None:
+        seen[when] = [message["n"] for message in await behind.store.get_messages()]
 
     async def compact() -> None:
         await behind.store.replace_transcript([{"n": "compacted"}], compaction_count=1)
@@ -206,14 +206,14 @@ async def test_calls_of_all_kinds_are_made_in_the_order_of_the_callers(tmp_path)
     async with behind.begin():
         behind.append("a")
         await anyio.wait_all_tasks_blocked()
-        behind.tasks.start_soon(look)
+        behind.tasks.start_soon(look, "before")
         await anyio.wait_all_tasks_blocked()
         behind.tasks.start_soon(compact)
         await anyio.wait_all_tasks_blocked()
         behind.append("b")
         await anyio.wait_all_tasks_blocked()
-        behind.tasks.start_soon(look)
-    assert seen == [["first", "a"], ["compacted", "b"]]
+        behind.tasks.start_soon(look, "after")
+    assert seen == {"before": ["first", "a"], "after": ["compacted", "b"]}
     assert behind.stored() == ["compacted", "b"]
 
 

@@ -111,9 +111,17 @@ def replacing(folder: Path, *, count: int) -> Iterator[Pair]:
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
+def _after_hashing(line: bytes) -> bytes:
+    sha256(line).hexdigest()
+    return line
+
+
 @contextmanager
-def loading(conversation: Path, *, read_only: bool) -> Iterator[Pair]:
-    """load(), which verifies every line, beside a loop that keeps what orjson makes of each line and verifies nothing."""
+def loading(conversation: Path, *, read_only: bool, hashed: bool = False) -> Iterator[Pair]:
+    """load(), which verifies every line, beside a loop that keeps what orjson makes of each line and verifies nothing.
+
+    ``hashed``: the loop hashes each line too.
+    """
 
     def load() -> ConversationStore:
         store = ConversationStore(conversation, read_only=read_only)
@@ -122,7 +130,7 @@ def loading(conversation: Path, *, read_only: bool) -> Iterator[Pair]:
 
     def load_plainly() -> list[Any]:
         with (conversation / TRANSCRIPT).open("rb") as file:
-            return [orjson.loads(line) for line in file]
+            return [orjson.loads(_after_hashing(line) if hashed else line) for line in file]
 
     yield Pair(load, load_plainly, lambda loaded: loaded.close() if isinstance(loaded, ConversationStore) else None)
 
@@ -140,8 +148,11 @@ def getting(conversation: Path, cache_bytes: int = DEFAULT_CACHE_BYTES) -> Itera
 
 
 @contextmanager
-def loading_and_getting(conversation: Path) -> Iterator[Pair]:
-    """All messages of a conversation that is opened for it, beside what orjson makes of each line of its file."""
+def loading_and_getting(conversation: Path, *, hashed: bool = False) -> Iterator[Pair]:
+    """All messages of a conversation that is opened for it, beside what orjson makes of each line of its file.
+
+    ``hashed``: as for :func:`loading`.
+    """
 
     def read() -> list[Message]:
         with ConversationStore(conversation, read_only=True) as store:
@@ -150,7 +161,8 @@ def loading_and_getting(conversation: Path) -> Iterator[Pair]:
 
     def read_plainly() -> list[Any]:
         with (conversation / TRANSCRIPT).open("rb") as file:
-            return [orjson.loads(line)["message"] for line in islice(file, 1, None)]
+            lines = islice(file, 1, None)
+            return [orjson.loads(_after_hashing(line) if hashed else line)["message"] for line in lines]
 
     assert read() == read_plainly()
     yield Pair(read, read_plainly)

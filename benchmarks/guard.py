@@ -36,8 +36,9 @@ MARGIN = 1.3
 cores is up to 1.13 times the least on a quiet machine; a loss of a half is more than the margin."""
 
 CREEP = 1.15
-"""So far may a bound be above that of the last fixed state: what two measurements of the same differ by on a busy machine. The bounds of
-"list" and "last 50" use it: an Intel Xeon without SHA instructions takes 2.4 and 3.3 at the least for the same code, an AMD EPYC 1.8 and 2.6."""
+"""So far may a bound be above that of the last fixed state: what two measurements of the same differ by on a busy machine. The bounds
+of "list" and "last 50" use it: for the same code, an Intel Xeon without SHA instructions takes 2.4 and 3.3 at the least, an AMD EPYC 1.8
+and 2.6."""
 
 PAUSES = (0, 5, 20, 60)
 """Seconds before each attempt: a loss is there each time, a neighbour who is at work is gone after a while."""

@@ -126,7 +126,7 @@ def test_a_server_that_is_not_there():
 
 
 def test_a_full_disk_of_the_server_is_named():
-    """The append may be tried again; whoever reads the error knows what to do first."""
+    """The append may be tried again; the error says what to do first."""
     connections = Connections("postgresql://db", name="main", most=1, timeout_seconds=1.0, prepare_threshold=None)
     failed = connections._judged(psycopg.errors.DiskFull(), "append")
     assert isinstance(failed, OutcomeUnknownError)

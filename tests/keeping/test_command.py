@@ -87,7 +87,7 @@ def test_a_copy_that_fails_is_no_success(home: Path, tmp_path: Path, cli: Cli, m
 def test_a_failure_names_its_conversation_once(
     home: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`keep status` printed the path of what was not shipped twice: an error of the library begins with it."""
+    """`keep status` printed the path of a conversation that was not shipped twice: an error of the library begins with it."""
     pytest.importorskip("transcript_store.backends", reason="the package without its backends")
     pytest.importorskip("obstore")
     from transcript_store.backends import LibraryShipper, NotShipped

@@ -13,8 +13,9 @@ from typing import Literal
 
 from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json
+from transcript_store.cli._shared.forks import fork_of
 from transcript_store.cli._shared.keys import CommandKeys, add_keys, command_keys
-from transcript_store.cli._shared.names import fork_of, printable_name
+from transcript_store.cli._shared.names import printable_name
 from transcript_store.cli._shared.terminal import Misuse, complain, for_shell, many, one_line, say, say_json
 
 DESCRIPTION = f"""\

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 
 from transcript_store import ConversationNotFoundError
 from transcript_store.cli._shared.arguments import NAMES, add_conversation, add_json, add_through, path, whole_number
+from transcript_store.cli._shared.forks import PROVIDERS, fork_for_provider, fork_of
 from transcript_store.cli._shared.keys import add_keys, command_keys
 from transcript_store.cli._shared.names import (
-    PROVIDERS,
     conversation_and_words,
     conversation_at,
     described,
     destination,
-    fork_for_provider,
-    fork_of,
     is_backend_address,
     libraries,
     library_at,

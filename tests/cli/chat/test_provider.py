@@ -22,7 +22,7 @@ from tests.cli.chat.conftest import MODEL, OPENAI, Chat, said
 from tests.cli.helpers import Cli, Result, conversation
 from transcript_store import ConversationLibrary, ConversationStore, MissingExtraError
 from transcript_store.chat import _create
-from transcript_store.cli._shared.names import PROVIDERS
+from transcript_store.cli._shared.forks import PROVIDERS
 from transcript_store.cli._shared.terminal import Misuse
 from transcript_store.cli.chat import answering
 from transcript_store.cli.chat import provider as chat_provider

@@ -6,17 +6,14 @@ import errno
 import os
 import re
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transcript_store.cli._shared.terminal import (
     Misuse,
-    Working,
     complain,
-    count_lines,
     fitting,
     for_shell,
     many,
@@ -182,14 +179,6 @@ def folders_without_ids(library: str) -> list[ConversationSummary]:
     names = sorted(name for name in os.listdir(library) if not (is_id(name) or name.startswith(".")))
     paths = [path for name in names if os.path.lexists(os.path.join(path := os.path.join(library, name), TRANSCRIPT))]
     return [summary for summary in map(summary_at, paths) if summary is not None]
-
-
-def fork_of(name: str, into: ConversationLibrary, *, through_seq: int | None = None, **options: Any) -> str:
-    """Copy the conversation of that name into a library; return the copy's id. ``options`` open the library that it is in."""
-    if not is_backend_address(name):
-        return into.fork_from(name, through_seq=through_seq)
-    library, own_id = with_id(name)
-    return library_at(library, **options).fork(own_id, through_seq=through_seq, into=into)
 
 
 def with_id(name: str) -> tuple[str, str]:
@@ -699,31 +688,3 @@ def _of_chat() -> str:
     if not is_backend_address(directory) and not os.path.isdir(directory):
         raise ConversationNotFoundError(path=directory, reason=_NONE_YET, hint=None)
     return directory
-
-
-PROVIDERS = ("claude", "openai", "openai-compatible", "gemini", "local")
-LOCAL = "local"
-
-
-def wire_of(name: str) -> str:
-    """The form of a provider's messages: the local model is an OpenAI-compatible server."""
-    return "openai-compatible" if name == LOCAL else name
-
-
-def fork_for_provider(
-    directory: str, provider: str, into: ConversationLibrary, working: Working | None = None, **options: Any
-) -> str:
-    """Copy a conversation for a provider, report what its form cannot hold, and return the copy's id."""
-    from transcript_store.exporting import fork_for
-
-    def say_losses(losses: Iterable[Any]) -> None:
-        counts: Counter[str] = Counter()
-        for loss in losses:
-            counts[loss.message] += loss.count
-        if counts and working is not None:
-            with working.paused():
-                complain("the copy cannot hold all of it (the original keeps it):", count_lines(counts))
-
-    with conversation_at(directory, read_only=True, **options) as conversation:
-        conversation.load()
-        return fork_for(conversation, wire_of(provider), into, before_writing=say_losses)

@@ -7,8 +7,9 @@ from signal import SIGHUP, SIGINT
 from typing import TYPE_CHECKING
 
 from transcript_store.cli._shared.arguments import path, seconds
+from transcript_store.cli._shared.forks import PROVIDERS, fork_for_provider
 from transcript_store.cli._shared.keys import add_keys, command_keys
-from transcript_store.cli._shared.names import PROVIDERS, fork_for_provider, library_of
+from transcript_store.cli._shared.names import library_of
 from transcript_store.cli._shared.redaction import add_redact, redaction_counts, redactor_of
 from transcript_store.cli._shared.terminal import Misuse, complain, confirmed, give_up_output, is_at_a_terminal, say
 from transcript_store.cli.chat import HINT

@@ -28,7 +28,7 @@ from typing import Any, cast
 
 from transcript_store import ConversationMetadata, InvalidBaseUrlError, MissingExtraError, MissingTokenError
 from transcript_store.chat import PROVIDERS, Provider, host_of, is_loopback, validate_base_url
-from transcript_store.cli._shared.names import LOCAL, wire_of
+from transcript_store.cli._shared.forks import LOCAL, wire_of
 from transcript_store.cli._shared.terminal import Misuse
 from transcript_store.cli.chat.local import MODELS
 from transcript_store.installation import install_command

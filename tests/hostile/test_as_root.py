@@ -13,8 +13,9 @@ import pytest
 
 from tests.hostile.helpers import MESSAGES, TRANSCRIPT, child, conversation_at, load, load_or_initialize
 from tests.kit.trees import tree
-from tests.kit.unprivileged import as_nobody
+from tests.kit.unprivileged import NOBODY, as_nobody
 from transcript_store import ConversationExistsError, ConversationStore, StorageError, verify
+from transcript_store.cli import main
 
 ALL_REFUSED = """
     import errno, sys
@@ -98,7 +99,7 @@ def test_a_conversation_that_is_ours_to_read_only(open_directory):
 @pytest.mark.root
 def test_a_folder_that_loses_its_permissions_under_a_writer(open_directory):
     """P7: a writer whose folder becomes read-only goes on appending, is refused what needs a new name, and recovers."""
-    os.chown(open_directory, 65534, 65534)
+    os.chown(open_directory, NOBODY, NOBODY)
     child(
         as_nobody("""
         import errno, os, sys
@@ -130,6 +131,38 @@ def test_a_folder_that_loses_its_permissions_under_a_writer(open_directory):
         """),
         open_directory / "c",
     )
+
+
+@pytest.mark.root
+def test_what_root_writes_is_the_folders_owners(open_directory):
+    """P16: what root makes in another user's folder belongs to that user, so that one sudo locks nobody out; it is 0600."""
+    os.chown(open_directory, NOBODY, NOBODY)
+    library = str(open_directory / "chats")
+    begin = "import sys; from transcript_store import ConversationStore\nstore = ConversationStore(sys.argv[1])\n"
+    child(as_nobody(f"{begin}store.initialize(model='old')\nstore.append_message({{'n': 1}})"), f"{library}/c")
+    with ConversationStore(f"{library}/c") as store:
+        store.load()
+        store.append_message({"n": 2})
+        store.update_metadata(model="new")
+        store.replace_transcript([{"n": 3}])
+    with open(f"{library}/c/{TRANSCRIPT}", "ab") as file:
+        file.write(b'{"torn')
+    with ConversationStore(f"{library}/c") as store:
+        store.load()  # makes the quarantine
+    with ConversationStore(f"{library}/made/new") as store:
+        store.initialize(messages=MESSAGES)
+    assert main(["rename", f"{library}/c", "Renamed"]) == 0
+    assert main(["snapshot", "save", f"{library}/c", "--store", f"{library}-snapshots"]) == 0
+    assert main(["backup", library, f"{library}-backup"]) == 0
+    made = [open_directory, *open_directory.rglob("*")]
+    assert len(made) > 20
+    assert {(str(path), path.stat().st_uid, path.stat().st_gid) for path in made if path.owner() != "nobody"} == set()
+    assert {path.stat().st_mode & 0o777 for path in made[1:]} == {0o600, 0o700}
+    child(
+        as_nobody(f"{begin}store.load()\nstore.append_message({{'n': 4}})\nassert store.get_metadata().model == 'new'"),
+        f"{library}/c",
+    )
+    assert verify(f"{library}/c").is_intact
 
 
 @pytest.fixture

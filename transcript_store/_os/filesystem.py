@@ -102,6 +102,7 @@ AnyPath = str | os.PathLike[str]
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
+_ROOT = 0
 _NEITHER = getattr(os, "O_PATH", os.O_RDONLY)
 """Opens what can neither be read nor written. (macOS has no such flag.)"""
 _BLOCK_BYTES = 4096
@@ -115,6 +116,14 @@ def _close_in_child() -> None:
 
 _in_use: WeakSet[PosixFileSystem] = WeakSet()
 os.register_at_fork(after_in_child=_close_in_child)
+
+
+def _give(handle: int, owner: os.stat_result) -> None:
+    """Give what root made to the owner of the folder that it is in. Else one ``sudo`` would lock the owner out of his own
+    conversation. (SQLite does the same with the files beside a database.)
+    """
+    with suppress(OSError):  # a container without the right to do so, a file system without owners
+        os.fchown(handle, owner.st_uid, owner.st_gid)
 
 
 class PosixFileSystem:
@@ -174,8 +183,11 @@ class PosixFileSystem:
         try:
             # A umask may have left no right to open it again. A chmod that changes nothing would still cost a
             # transaction.
-            if stat.S_IMODE(os.fstat(handle).st_mode) != FILE_MODE:
+            status = os.fstat(handle)
+            if stat.S_IMODE(status.st_mode) != FILE_MODE:
                 os.fchmod(handle, FILE_MODE)
+            if status.st_uid == _ROOT and (owner := os.fstat(parent)).st_uid != _ROOT:
+                _give(handle, owner)
         except BaseException:
             self.close(handle)
             raise
@@ -191,8 +203,19 @@ class PosixFileSystem:
 
     def make_directory(self, parent: int, name: str) -> None:
         os.mkdir(name, DIRECTORY_MODE, dir_fd=parent)
-        if stat.S_IMODE(self.status(parent, name).st_mode) == DIRECTORY_MODE:
-            return  # the umask did not change it
+        status = self.status(parent, name)
+        if stat.S_IMODE(status.st_mode) != DIRECTORY_MODE:
+            self._set_mode(parent, name)
+        if status.st_uid == _ROOT and (owner := os.fstat(parent)).st_uid != _ROOT:
+            made = self.open_directory(name, parent)
+            try:
+                # Only what is empty: another process may have put a full directory in its place.
+                if not os.listdir(made):
+                    _give(made, owner)
+            finally:
+                self.close(made)
+
+    def _set_mode(self, parent: int, name: str) -> None:
         if sys.platform == "darwin":
             os.chmod(name, DIRECTORY_MODE, dir_fd=parent, follow_symlinks=False)
             return

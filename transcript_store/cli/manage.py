@@ -114,8 +114,8 @@ DELETE_DESCRIPTION = f"""\
 Delete a conversation, with its archive and its quarantine: all of it, or nothing if another process is writing to it or the
 disk refuses. Only a backup brings it back. It asks first. Without a terminal (in a script, say) it deletes only with --yes.
 
-An imported conversation does not return with the next import, except with `import --again`. (On a database or a bucket it does:
-no list of deleted conversations is kept there.)
+An imported conversation does not return with the next import, except with `import --again` (on a database or a bucket, not even
+then).
 
 {NAMES}"""
 DELETE_EPILOG = """\

@@ -11,7 +11,7 @@ from transcript_store.display import MOMENTS, period
 from transcript_store.errors import TranscriptStoreError
 
 FILTER_OPTIONS = {
-    "since": ("WHEN", "after", f"changed since: {MOMENTS}"),
+    "since": ("WHEN", "after", f"changed since (for `search`: messages since): {MOMENTS}"),
     "until": ("WHEN", "until", "up to that time, or the end of that day or month"),
     "project": ("TEXT", "project", "in a folder whose path contains this"),
     "source": ("PROGRAM", "source", "imported from this program"),

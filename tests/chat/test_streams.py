@@ -97,6 +97,7 @@ def test_a_real_ctrl_c(dialect: Dialect, server: Server, tmp_path: Path, silent:
         assert client.chat("Go on") == "Yes."
 
 
+@pytest.mark.sampled(every=4)
 def test_a_server_that_falls_silent(dialect: Dialect, server: Server, tmp_path: Path) -> None:
     """``timeout_seconds`` is how long it may be silent: then it is a cut like any other."""
     body = dialect.stream("A long answer", stop=False).body

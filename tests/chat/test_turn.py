@@ -205,6 +205,7 @@ def test_a_failed_request_leaves_the_question_on_record(dialect: Dialect, server
         assert dialect.messages(server.bodies[1]) == conversation.get_messages()[:2]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 def test_a_passing_error_is_retried_as_the_server_asks(dialect: Dialect, server: Server, streamed: bool) -> None:
     """A 429 with its ``Retry-After``: the same body is sent again, after that time, and nothing is on record twice."""
@@ -219,6 +220,7 @@ def test_a_passing_error_is_retried_as_the_server_asks(dialect: Dialect, server:
     assert len(client.export_history()) == 2
 
 
+@pytest.mark.sampled(every=4)
 def test_an_error_that_does_not_pass_is_given_up(dialect: Dialect, server: Server) -> None:
     """Three attempts, then the SDK's own error."""
     server.answers += [

@@ -477,6 +477,7 @@ def test_a_key_that_opens_no_conversation_is_named_once(cli: Cli, sealed: str, k
         code, out, err = cli(command, library, "--key-file", other)
         assert (code, err.count("\n"), "(and 1 other conversation)" in err, "2 failed" in out) == (1, 1, True, True)
     each = [json.loads(line) for line in cli("verify", library, "--key-file", other, "--json").out.splitlines()]
-    assert sum("error" in one for one in each) == 2
+    assert [sorted(one) for one in each] == [["conversation", "error"]] * 2  # and no line that calls one intact
+    assert cli("verify", sealed, "--key-file", other, "--json")[:2] == (1, "")
     assert cli("verify", library, "--key-file", key)[::2] == (0, "")
     assert "2 are sealed, and their records were not opened" in cli("verify", library).err

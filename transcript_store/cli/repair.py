@@ -73,14 +73,14 @@ def run_verify(arguments: Namespace) -> int:
         return _verify_all(names, arguments)
     keys = command_keys(arguments)
     found, is_sealed = _look_at(arguments.directory)
-    if arguments.json:
-        findings = [as_members(finding, found.directory) for finding in found.findings]
-        say_json({**asdict(found), "is_intact": found.is_intact, "findings": findings, "is_sealed": is_sealed})
-    else:
+    if not arguments.json:
         _print(found, is_sealed=is_sealed)
     if found.is_intact and (keys or is_sealed):
         _open(arguments.directory, found, keys, is_json=arguments.json)
-    if not arguments.json:  # after the key was tried: what it does not open is not called intact
+    # After the key was tried: what it does not open is not called intact.
+    if arguments.json:
+        _say_json(found, is_sealed=is_sealed)
+    else:
         _say_verdict(found)
     return 0 if found.is_intact else 1
 
@@ -99,12 +99,11 @@ def _verify_all(names: Sequence[str], arguments: Namespace) -> int:
 def _problem(name: str, keys: CommandKeys, arguments: Namespace) -> str | None:
     """The damage of a conversation of a library, in a line; None if it is intact."""
     found, is_sealed = _look_at(name, is_in_library=True)
+    if found.is_intact and keys and is_sealed:
+        _open(name, found, keys, is_json=True)
     if arguments.json:
-        findings = [as_members(finding, found.directory) for finding in found.findings]
-        say_json({**asdict(found), "is_intact": found.is_intact, "findings": findings, "is_sealed": is_sealed})
+        _say_json(found, is_sealed=is_sealed)
     if found.is_intact:
-        if keys and is_sealed:
-            _open(name, found, keys, is_json=True)
         return None
     first, *others = found.findings
     where = line_location(first.line_number, first.offset_bytes)
@@ -164,6 +163,11 @@ def _print(found: Verification, *, is_sealed: bool) -> None:
         say(f"  {finding.kind}: {one_line(finding.reason)}")
         say(f"  hint: {one_line(in_the_shell(finding.hint, found.directory))}")
     say()
+
+
+def _say_json(found: Verification, *, is_sealed: bool) -> None:
+    findings = [as_members(finding, found.directory) for finding in found.findings]
+    say_json({**asdict(found), "is_intact": found.is_intact, "findings": findings, "is_sealed": is_sealed})
 
 
 def _say_verdict(found: Verification) -> None:

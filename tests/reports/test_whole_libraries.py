@@ -57,6 +57,7 @@ def test_a_folder_that_is_called_by_another_id(chats, cli):
         f"rename the folder to the conversation's own id, or `transcript-store fork {chats}/{given}` copies it under a new one"
         in err
     )
+    assert said in cli("repair", chats).err
     # By itself it is whole: a folder outside of a library may have any name, also a UUID of its user's.
     assert cli("verify", f"{chats}/{given}").code == 0
     assert cli("fork", f"{chats}/{given}").code == 0

@@ -103,6 +103,11 @@ def _problem(name: str, keys: CommandKeys, arguments: Namespace) -> str | None:
         _open(name, found, keys, is_json=True)
     if arguments.json:
         _say_json(found, is_sealed=is_sealed)
+    return _in_a_line(found)
+
+
+def _in_a_line(found: Verification) -> str | None:
+    """The damage, with a hint; None if there is none."""
     if found.is_intact:
         return None
     first, *others = found.findings
@@ -280,7 +285,7 @@ def _needs(name: str, arguments: Namespace) -> str | None:
     chosen: Sequence[Any] = _MODES if arguments.mode is None else (arguments.mode,)
     first, *others = (mend(name, mode=mode) for mode in chosen)
     if not first.findings:
-        return None
+        return _in_a_line(_look_at(name, is_in_library=True)[0])  # a folder that is misplaced needs another name
     kept = ", ".join(f"{one.mode} keeps {many(one.records_kept, 'record')}" for one in (first, *others))
     return f"{many(len(first.findings), 'finding')}: {kept}; to repair it: `transcript-store repair {one_line(for_shell(name))} --apply`"
 

@@ -16,6 +16,7 @@ from tests.kit.trees import tree
 from tests.kit.unprivileged import NOBODY, as_nobody
 from transcript_store import ConversationExistsError, ConversationStore, StorageError, verify
 from transcript_store.cli import main
+from transcript_store.new_files import give_to_owner
 
 ALL_REFUSED = """
     import errno, sys
@@ -163,6 +164,52 @@ def test_what_root_writes_is_the_folders_owners(open_directory):
         f"{library}/c",
     )
     assert verify(f"{library}/c").is_intact
+
+
+@pytest.mark.root
+def test_what_root_makes_in_a_home_is_the_users(open_directory, monkeypatch):
+    """P16: ``sudo -E``, or a container of root with a user's folder: index, states and pages, and each folder on the way."""
+    os.chown(open_directory, NOBODY, NOBODY)
+    for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "TRANSCRIPT_STORE_LIBRARY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(open_directory))
+    folder = open_directory / ".pi/agent/sessions/p"
+    folder.mkdir(parents=True)
+    shutil.copy(Path(__file__).parents[1] / "reports/imported_by_0_2_0/pi.jsonl", folder)
+    os.utime(folder / "pi.jsonl", (1_750_000_000, 1_750_000_000))
+    subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", str(open_directory)], check=True)
+    assert main(["keep", "--once"]) == 0
+    assert main(["import", "--yes"]) == 0
+    assert main(["search", "the"]) == 0
+    assert main(["snapshot", "save", "last", "--store", str(open_directory / "snapshots")]) == 0
+    assert main(["snapshot", "list", "--store", str(open_directory / "snapshots")]) == 0
+    shutil.rmtree(folder)
+    assert main(["session", "restore", "last", "--apply"]) == 0
+    assert main(["new-key", str(open_directory / "keys/key")]) == 0
+    assert main(["view", "last", "--output", str(open_directory / "pages/last.html")]) == 0
+    assert main(["export", "last", "--to", "jsonl", "--output", str(open_directory / "exported/last.jsonl")]) == 0
+    made = [*open_directory.rglob("*")]
+    assert {path.name for path in made} >= {".cache", ".local", "state", "pages", "last.html", "last.jsonl", "key"}
+    assert any(path.suffix == ".sqlite" for path in made)
+    assert {str(path) for path in made if path.stat().st_uid != NOBODY} == set()
+
+
+@pytest.mark.root
+def test_what_is_not_new_is_not_given_away(tmp_path):
+    """P16: a user may put root's own file or folder where root is about to create one, to get it."""
+    os.chown(tmp_path, NOBODY, NOBODY)
+    for name in ("full", "linked", "new"):
+        (tmp_path / name).touch()
+    (tmp_path / "full").write_text("root's")
+    os.link(tmp_path / "linked", tmp_path / "linked too")
+    for name in ("folder", "new folder"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "folder/file").touch()
+    for path in tmp_path.iterdir():
+        handle = os.open(path, os.O_RDONLY)
+        give_to_owner(handle, str(tmp_path))
+        os.close(handle)
+    assert {path.name for path in tmp_path.iterdir() if path.stat().st_uid == NOBODY} == {"new", "new folder"}
 
 
 @pytest.fixture

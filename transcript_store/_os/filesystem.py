@@ -31,6 +31,7 @@ from weakref import WeakSet
 from transcript_store._os.protocol import FileStatus, FileSystem
 from transcript_store.errors import NotAPathError, StorageError
 from transcript_store.hints import Hint, hint_of_errno
+from transcript_store.new_files import ROOT, give_to_owner
 
 __all__ = [
     "REAL",
@@ -102,7 +103,6 @@ AnyPath = str | os.PathLike[str]
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
-_ROOT = 0
 _NEITHER = getattr(os, "O_PATH", os.O_RDONLY)
 """Opens what can neither be read nor written. (macOS has no such flag.)"""
 _BLOCK_BYTES = 4096
@@ -116,14 +116,6 @@ def _close_in_child() -> None:
 
 _in_use: WeakSet[PosixFileSystem] = WeakSet()
 os.register_at_fork(after_in_child=_close_in_child)
-
-
-def _give(handle: int, owner: os.stat_result) -> None:
-    """Give what root made to the owner of the folder that it is in. Else one ``sudo`` would lock the owner out of his own
-    conversation. (SQLite does the same with the files beside a database.)
-    """
-    with suppress(OSError):  # a container without the right to do so, a file system without owners
-        os.fchown(handle, owner.st_uid, owner.st_gid)
 
 
 class PosixFileSystem:
@@ -186,8 +178,8 @@ class PosixFileSystem:
             status = os.fstat(handle)
             if stat.S_IMODE(status.st_mode) != FILE_MODE:
                 os.fchmod(handle, FILE_MODE)
-            if status.st_uid == _ROOT and (owner := os.fstat(parent)).st_uid != _ROOT:
-                _give(handle, owner)
+            if status.st_uid == ROOT and os.fstat(parent).st_uid != ROOT:
+                give_to_owner(handle, parent)
         except BaseException:
             self.close(handle)
             raise
@@ -206,12 +198,10 @@ class PosixFileSystem:
         status = self.status(parent, name)
         if stat.S_IMODE(status.st_mode) != DIRECTORY_MODE:
             self._set_mode(parent, name)
-        if status.st_uid == _ROOT and (owner := os.fstat(parent)).st_uid != _ROOT:
+        if status.st_uid == ROOT and os.fstat(parent).st_uid != ROOT:
             made = self.open_directory(name, parent)
             try:
-                # Only what is empty: another process may have put a full directory in its place.
-                if not os.listdir(made):
-                    _give(made, owner)
+                give_to_owner(made, parent)
             finally:
                 self.close(made)
 

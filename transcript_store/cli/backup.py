@@ -34,6 +34,7 @@ from transcript_store.cli._shared.names import (
 from transcript_store.cli._shared.terminal import Misuse, Working, complain, many, one_line, say, say_json
 from transcript_store.errors import ConversationNotFoundError, TranscriptStoreError
 from transcript_store.file_names import absolute_path
+from transcript_store.new_files import make_folders
 
 if TYPE_CHECKING:
     from transcript_store.backends import BackupFile, NotShipped, Restored
@@ -381,7 +382,7 @@ def run_restore(arguments: Namespace) -> int:
     if (
         source == STREAM
     ):  # it is kept there until it has come to its end; otherwise a backup that does not open leaves no folder
-        os.makedirs(library, mode=0o700, exist_ok=True)
+        make_folders(library)
     keys, tally, is_cut = command_keys(arguments), CopyTally(arguments), False
     with open_copy(source, keys.options, library) as (backup, named):
         complain(f"from {one_line(printable_name(arguments.source))} to {one_line(library)}")

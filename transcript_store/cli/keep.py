@@ -43,6 +43,7 @@ from transcript_store.cli._shared.terminal import (
 )
 from transcript_store.cli.programs import programs_meant
 from transcript_store.file_names import absolute_path
+from transcript_store.new_files import make_folders
 from transcript_store.sources import PROGRAMS, discover
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _identity(name: str) -> str:
 def _shipper(arguments: Namespace, name: str) -> Any:
     from transcript_store.backends import LibraryShipper
 
-    os.makedirs(absolute_path(name), exist_ok=True)
+    make_folders(absolute_path(name))
     return LibraryShipper(absolute_path(name), backend_at(arguments.ship, creates=True), with_key=arguments.with_key)
 
 
@@ -249,7 +250,7 @@ def _service(arguments: Namespace, name: str) -> KeepService:
 
 def _install(arguments: Namespace, name: str) -> int:
     """Show the file and the commands, ask, and install."""
-    from transcript_store.keeping import replace_file
+    from transcript_store.new_files import replace_file
 
     if command_keys(arguments) and command_keys(arguments).files[0] == VARIABLE:
         raise Misuse(f"{VARIABLE} holds the key itself, which the service's file would contain: give --key-file FILE")

@@ -37,6 +37,7 @@ from transcript_store.cli._shared.terminal import (
 )
 from transcript_store.cli._shared.whole_libraries import all_of, each_of
 from transcript_store.file_names import TRANSCRIPT, absolute_path, is_id
+from transcript_store.new_files import make_folders
 from transcript_store.transcripts import summary_of
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def configure_new_key(parser: ArgumentParser) -> None:
 def run_new_key(arguments: Namespace) -> int:
     """Write the key, and print what to do with it."""
     file = absolute_path(arguments.file)
-    os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+    make_folders(os.path.dirname(file))
     from transcript_store import write_key_file  # here: the other commands write no key
 
     write_key_file(file)

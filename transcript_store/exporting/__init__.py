@@ -36,8 +36,8 @@ from transcript_store.file_names import absolute_path
 from transcript_store.formats import Loss, SessionFolder, SessionWriter, WrittenSession, redacted_extra, redacted_fields
 from transcript_store.import_notes import MOST, note_of, session_id
 from transcript_store.library import ConversationLibrary
+from transcript_store.new_files import require_binary
 from transcript_store.redaction import SecretRedactor, require_redactor
-from transcript_store.temporary_files import require_binary
 from transcript_store.view import Stream, render_conversation
 
 __all__ = ["ExportError", "Exported", "Stream", "export", "fork_for", "imported_lines", "program_folder", "targets"]

@@ -21,7 +21,7 @@ from transcript_store.conversation import ConversationStore, Record
 from transcript_store.errors import GenerationNotFoundError, TranscriptStoreError
 from transcript_store.formats import unpack_line
 from transcript_store.import_notes import first_shown, note_of
-from transcript_store.temporary_files import temporary
+from transcript_store.new_files import make_folder, temporary
 
 
 class ExportError(TranscriptStoreError):
@@ -40,7 +40,6 @@ def json_lines(records: Iterable[Record], generation: int) -> Iterator[bytes]:
         yield orjson.dumps({"generation": generation, **members}, option=orjson.OPT_APPEND_NEWLINE)
 
 
-_FOLDER_MODE = 0o700
 _BEGINS = ".transcript-store-"
 
 
@@ -127,7 +126,7 @@ def _make_folder(folder: str) -> None:
     above = os.path.dirname(folder)
     _make_folder(above)
     with suppress(FileExistsError):
-        os.mkdir(folder, _FOLDER_MODE)
+        make_folder(folder)
         try:
             _sync_folder(above)
         except OSError:  # removed, so that a retry creates and syncs it again

@@ -25,6 +25,7 @@ from transcript_store.formats import READERS
 from transcript_store.import_notes import redaction_covers
 from transcript_store.importing._report import ImportReport, LineCounts, encodable, revision_of
 from transcript_store.library import ConversationLibrary
+from transcript_store.new_files import give_to_owner, make_folders
 from transcript_store.sources import FoundSource, how_it_looks
 
 _VERSION = 7
@@ -161,9 +162,10 @@ class Stamps:
         folder = os.path.dirname(self._path)
         temporary = f"{self._path}.{os.urandom(8).hex()}"
         with suppress(OSError):
-            os.makedirs(folder, mode=0o700, exist_ok=True)
+            make_folders(folder)
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
+                give_to_owner(handle, folder)
                 with os.fdopen(handle, "wb") as file:
                     file.write(orjson.dumps(document))
                 # Not synced: after a power cut the stamps may be gone or unreadable, and then the sources are read

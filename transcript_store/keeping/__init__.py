@@ -12,7 +12,6 @@ from transcript_store.keeping._keeper import (
     is_kept,
     only_keeper,
     read_state,
-    replace_file,
     state_path,
 )
 from transcript_store.keeping._retention import RetentionOutlook, retention_outlook
@@ -34,7 +33,6 @@ __all__ = [
     "is_kept",
     "only_keeper",
     "read_state",
-    "replace_file",
     "retention_outlook",
     "service_for",
     "state_path",

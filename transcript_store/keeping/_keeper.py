@@ -34,10 +34,10 @@ from transcript_store.importing import (
 )
 from transcript_store.keeping._watching import PollingWatcher, Watcher, best_watcher, pause
 from transcript_store.library import ConversationLibrary
+from transcript_store.new_files import give_to_owner, make_folders, replace_file
 from transcript_store.redaction import SecretRedactor
 from transcript_store.search import SearchIndex
 from transcript_store.sources import session_at
-from transcript_store.temporary_files import temporary
 
 _VERSION = 1
 _MOST_FAILURES = 200
@@ -132,24 +132,10 @@ def write_state(path: str, state: KeepState) -> None:
     Raises:
         OSError: the system refuses; the earlier state is intact.
     """
+    # Not synced: a state that a power cut takes is only a report, and the next import finds the same sessions (N1).
     members = asdict(state)
     members["failed"] = dict([*members["failed"].items()][-_MOST_FAILURES:])
     replace_file(path, orjson.dumps({"version": _VERSION, **members}))
-
-
-def replace_file(path: str, data: bytes) -> None:
-    """Replace the file at a path with these bytes; create its folder if it is missing.
-
-    Raises:
-        OSError: the system refuses; the earlier file is intact.
-    """
-    folder, name = os.path.split(path)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    with temporary(folder, f"{name}.") as (file, new):
-        file.write(data)
-        file.flush()
-        # Not synced: a state that a power cut takes is only a report, and the next import finds the same sessions (N1).
-        os.rename(new, path)
 
 
 @contextmanager
@@ -163,9 +149,10 @@ def only_keeper(library: str, path: str) -> Iterator[None]:
     """
     with ExitStack() as stack:
         try:
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            make_folders(folder := os.path.dirname(path))
             handle = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             stack.callback(os.close, handle)
+            give_to_owner(handle, folder)
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             state = read_state(path)

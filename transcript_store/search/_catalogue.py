@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from transcript_store.errors import StorageError, TranscriptStoreError
 from transcript_store.file_names import METADATA, TRANSCRIPT, absolute_path
 from transcript_store.hints import Hint, hint_of_errno
+from transcript_store.new_files import replace_file
 from transcript_store.search._database import Database, cache_folder, path_in
 from transcript_store.transcripts import TranscriptFile, open_transcript, summary_of
 
@@ -428,8 +429,4 @@ def _write(path: str, known: Known) -> None:
     of = [[stamp, astuple(summary)] for stamp, summary in known.values()]
     names = [field.name for field in fields(next(iter(known.values()))[1])]
     data = json.dumps({"version": _VERSION, "names": names, "of": of}).encode()
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    temporary = f"{path}-{os.getpid()}"
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
-        file.write(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
-    os.replace(temporary, path)
+    replace_file(path, hashlib.sha256(data).hexdigest().encode() + b"\n" + data)

@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from transcript_store.descriptors import close_unused, connected, descriptor
+from transcript_store.new_files import give_to_owner, make_folders
 from transcript_store.search._tokens import COLUMNS
 
 VERSION = 9
@@ -134,7 +135,7 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         if self.path is not None:
             with suppress(OSError, sqlite3.Error):
-                os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+                make_folders(os.path.dirname(self.path))
                 try:
                     return self._opened(self.path)
                 except (DamagedIndexError, sqlite3.DatabaseError) as error:
@@ -149,8 +150,9 @@ class Database:
 
     def _opened(self, path: str | None) -> sqlite3.Connection:
         if path is not None:
-            # SQLite gives its other files the permissions of this one.
+            # SQLite gives its other files the permissions and the owner of this one.
             with descriptor(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW) as handle:
+                give_to_owner(handle, os.path.dirname(path))
                 status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
                 raise DamagedIndexError("it is not a file")
@@ -233,6 +235,7 @@ class Database:
 
     def _note_a_writer(self, path: str) -> None:
         handle = os.open(f"{path}.writing", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        give_to_owner(handle, os.path.dirname(path))
         # Shared: several writers may be open. A process that gets it exclusively knows that none is.
         fcntl.flock(handle, fcntl.LOCK_SH)
         self._writer = handle
@@ -265,6 +268,7 @@ class Database:
             seal = json.dumps({"looks": _looks(self.path), "sha256": _digest(self.path)})
             temporary = f"{self.path}.seal-{os.getpid()}"
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                give_to_owner(file.fileno(), os.path.dirname(self.path))
                 file.write(seal)
             os.replace(temporary, f"{self.path}.seal")
         self.connection.execute("ROLLBACK")

@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from transcript_store.errors import TranscriptStoreError
+from transcript_store.new_files import make_folder, make_folders
 from transcript_store.sessions._rows import RowChange, change_rows, copy_database, undo_rows
 
 _JOURNAL = ".transcript-store-session.journal"
@@ -150,7 +151,7 @@ def change_files(folder: str, what: str, steps: Sequence[Step]) -> str:
             _write_journal(folder, change_id, what, entries, made)
             # After the journal: an undo removes exactly these folders.
             for one in made:
-                os.mkdir(one, 0o700)
+                make_folder(one)
                 _sync(os.path.dirname(one))
             for step in ordered:
                 _prepare(step, change_id)
@@ -349,7 +350,7 @@ def _copy(path: str, copy: str) -> None:
 @contextmanager
 def _lock(folder: str) -> Iterator[None]:
     try:
-        os.makedirs(folder, 0o700, exist_ok=True)
+        make_folders(folder)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise SessionChangeError(path=folder, reason=f"cannot be opened: {error.strerror}") from error

@@ -7,12 +7,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from transcript_store.errors import TranscriptStoreError
-from transcript_store.temporary_files import temporary
+from transcript_store.new_files import make_folders, temporary
 
 MARK = b"<!doctype html><!-- transcript-store view -->\n"
 """How a page begins: what begins so may be replaced by a newer page."""
-
-_FOLDER_MODE = 0o700
 
 
 class PageError(TranscriptStoreError):
@@ -32,7 +30,7 @@ def replace_page(path: str, pieces: Iterable[bytes]) -> str:
     """
     folder, name = os.path.split(path)
     try:
-        os.makedirs(folder, _FOLDER_MODE, exist_ok=True)
+        make_folders(folder)
         _refuse_what_is_no_page(path)
         with temporary(folder, f".{name[:200]}.") as (file, written):
             file.writelines(pieces)

@@ -14,7 +14,7 @@ from transcript_store.display import many
 from transcript_store.errors import MissingExtraError, TranscriptStoreError
 from transcript_store.file_names import absolute_path
 from transcript_store.naming import file_name_of
-from transcript_store.temporary_files import require_binary
+from transcript_store.new_files import require_binary
 from transcript_store.view._as_markdown import markdown_document
 from transcript_store.view._contents import PageContents, contents_of, contents_of_store, prompts_of, title_of
 from transcript_store.view._files import MARK, PageError, replace_page

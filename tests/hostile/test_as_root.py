@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.kit.trees import tree
 from tests.kit.unprivileged import NOBODY, as_nobody
 from transcript_store import ConversationExistsError, ConversationStore, StorageError, verify
 from transcript_store.cli import main
-from transcript_store.new_files import give_to_owner
+from transcript_store.new_files import give_to_owner, make_folders, replace_file
 
 ALL_REFUSED = """
     import errno, sys
@@ -192,6 +193,23 @@ def test_what_root_makes_in_a_home_is_the_users(open_directory, monkeypatch):
     assert {path.name for path in made} >= {".cache", ".local", "state", "pages", "last.html", "last.jsonl", "key"}
     assert any(path.suffix == ".sqlite" for path in made)
     assert {str(path) for path in made if path.stat().st_uid != NOBODY} == set()
+
+
+def test_folders_on_the_way_are_private(tmp_path, monkeypatch):
+    """P16: each missing one is 0700 whatever the umask, also with a relative path; a file in the way is an error."""
+    monkeypatch.chdir(tmp_path)
+    before = os.umask(0)
+    try:
+        make_folders("a/b/c")
+    finally:
+        os.umask(before)
+    make_folders("a/b")
+    assert [stat.S_IMODE(path.stat().st_mode) for path in sorted(tmp_path.rglob("*"))] == [0o700] * 3
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        make_folders("file/d")
+    with pytest.raises(NotADirectoryError):
+        replace_file("file/d", b"")
 
 
 @pytest.mark.root

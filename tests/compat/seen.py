@@ -9,6 +9,11 @@ from typing import Any
 from transcript_store import ConversationNotFoundError, ConversationStore, Record, verify
 
 
+def content(folder: Path) -> dict[str, bytes]:
+    """Its files by path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def _members(record: Record) -> dict[str, Any]:
     """A record as JSON; of taking back only what there is."""
     named = {} if record.retracts is None else {"retracts": list(record.retracts)}

@@ -12,17 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.seen import seen
+from tests.compat.seen import content, seen
 from tests.compat.writers import GOLDEN, files
 from transcript_store import ConversationNotFoundError, ConversationStore, verify
 
 V1 = Path(__file__).parent / "v1"
 NAMES = sorted(path.name for path in V1.iterdir() if path.is_dir())
 each = pytest.mark.parametrize("name", NAMES)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """P20: one-file backups and the objects of a bucket that version 1 wrote are read for ever, to the byte.
 
-A backup is opened years after it was made, when nothing else is left. If a test here fails, the code is wrong, not the golden
+A backup is often opened years later, when it is the only copy. If a test here fails, the code is wrong, not the golden
 files.
 """
 
@@ -14,6 +14,7 @@ import pytest
 
 from tests.backends.shipped import ID, KEY
 from tests.compat.copies import COPIES, FILE_KEY, bucket_of, objects_in
+from tests.compat.seen import content
 from tests.kit.messages import user_message
 from transcript_store import ConversationLibrary, ConversationStore
 from transcript_store.backends import BackupFile, ObjectStoreBackend, backup_library, restore, restore_library, ship
@@ -23,10 +24,6 @@ NAMES = sorted(path.name for path in STORED.iterdir())
 BACKUPS = {"plain": None, "interrupted": None, "sealed": FILE_KEY}
 _BUCKETS = itertools.count()
 each_backup = pytest.mark.parametrize("name", BACKUPS)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def conversation(folder: Path) -> dict[str, bytes]:
@@ -55,7 +52,7 @@ def test_a_backup_is_restored_as_it_was(name: str, tmp_path: Path) -> None:
 
 @each_backup
 def test_a_backup_is_continued(name: str, tmp_path: Path) -> None:
-    """P20: a run of today keeps every byte up to the end of the last complete run, and adds only what is new."""
+    """P20: a run of today keeps every byte up to the end of the last complete run, and adds only new records."""
     file = Path(shutil.copy(STORED / name / "copy" / "chats.backup", tmp_path / "chats.backup"))
     before = file.read_bytes()
     library, key = tmp_path / "chats", KEY if name == "sealed" else None

@@ -12,16 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat.seen import content
 from tests.compat.stores import FROM_GO, KEY, KEYS, SNAPSHOTS, STORES, as_json, files, opened, seen
 from transcript_store import FileStore, Snapshot
 
 STORED = Path(__file__).parent / "v1-stores"
 NAMES = sorted(path.name for path in STORED.iterdir() if path.is_dir())
 each = pytest.mark.parametrize("name", NAMES)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture

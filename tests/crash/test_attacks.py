@@ -25,7 +25,7 @@ from transcript_store._os.lock import Lock
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("strace")]
 
-NOBODY = 65534
+USER_ID = 65534
 OURS = ("transcript.jsonl", "metadata.json", "lock", "archive", "quarantine")
 MINE = b'{"format":"transcript-store","version":1} this is mine\n'
 
@@ -36,14 +36,14 @@ def folder() -> Iterator[Path]:
     with scratch() as there:
         there.chmod(0o755)
         (there / "parent").mkdir()
-        os.chown(there / "parent", NOBODY, NOBODY)
+        os.chown(there / "parent", USER_ID, USER_ID)
         (there / "target").mkdir()
         (there / "target" / "file").write_bytes(MINE)
         (there / "target" / "file").chmod(0o644)
         (there / "target" / "folder").mkdir()
         (there / "target" / "folder" / "inside").write_bytes(MINE)
         for path in [there / "target", *(there / "target").rglob("*")]:
-            os.chown(path, NOBODY, NOBODY)
+            os.chown(path, USER_ID, USER_ID)
         yield there
 
 
@@ -144,8 +144,8 @@ def contents(target: Path) -> dict[str, tuple[int, bytes]]:
 def become(user: str, umask: int) -> None:
     if user == "nobody":
         os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+        os.setgid(USER_ID)
+        os.setuid(USER_ID)
     os.umask(umask)
 
 
@@ -229,8 +229,8 @@ def test_a_store_that_writes_into_what_was_planted_is_noticed(folder: Path, monk
 @pytest.mark.parametrize("umask", [0o000, 0o777])
 @pytest.mark.parametrize("user", ["nobody", "root"])
 def test_modes(folder: Path, user: str, umask: int) -> None:
-    """P16: every file is 0600, every folder 0700, and each is the owner's of the folder that they are made in, after every
-    operation, of nobody and of root, whatever the umask.
+    """P16: after every operation each file is 0600, each folder is 0700, and each belongs to the owner of its parent folder.
+    The umask does not matter, and neither does whether an unprivileged user or root runs the operation.
     """
     path = folder / "parent" / "made" / "c"
 
@@ -247,7 +247,7 @@ def test_modes(folder: Path, user: str, umask: int) -> None:
     for name, status in found.items():
         expected = 0o700 if stat.S_ISDIR(status.st_mode) else 0o600
         assert stat.S_IMODE(status.st_mode) == expected, name
-        assert status.st_uid == NOBODY  # root's too: the parent is nobody's
+        assert status.st_uid == USER_ID  # the owner of the parent folder
 
 
 ODD = [

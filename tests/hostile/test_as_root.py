@@ -14,7 +14,7 @@ import pytest
 
 from tests.hostile.helpers import MESSAGES, TRANSCRIPT, child, conversation_at, load, load_or_initialize
 from tests.kit.trees import tree
-from tests.kit.unprivileged import NOBODY, as_nobody
+from tests.kit.unprivileged import USER_ID, as_nobody
 from transcript_store import ConversationExistsError, ConversationStore, StorageError, verify
 from transcript_store.cli import main
 from transcript_store.new_files import give_to_owner, make_folders, replace_file
@@ -101,7 +101,7 @@ def test_a_conversation_that_is_ours_to_read_only(open_directory):
 @pytest.mark.root
 def test_a_folder_that_loses_its_permissions_under_a_writer(open_directory):
     """P7: a writer whose folder becomes read-only goes on appending, is refused what needs a new name, and recovers."""
-    os.chown(open_directory, NOBODY, NOBODY)
+    os.chown(open_directory, USER_ID, USER_ID)
     child(
         as_nobody("""
         import errno, os, sys
@@ -137,8 +137,10 @@ def test_a_folder_that_loses_its_permissions_under_a_writer(open_directory):
 
 @pytest.mark.root
 def test_what_root_writes_is_the_folders_owners(open_directory):
-    """P16: what root makes in another user's folder belongs to that user, so that one sudo locks nobody out; it is 0600."""
-    os.chown(open_directory, NOBODY, NOBODY)
+    """P16: a file that root creates in another user's folder belongs to that user, so that one sudo does not lock the
+    user out; it is 0600.
+    """
+    os.chown(open_directory, USER_ID, USER_ID)
     library = str(open_directory / "chats")
     begin = "import sys; from transcript_store import ConversationStore\nstore = ConversationStore(sys.argv[1])\n"
     child(as_nobody(f"{begin}store.initialize(model='old')\nstore.append_message({{'n': 1}})"), f"{library}/c")
@@ -170,7 +172,7 @@ def test_what_root_writes_is_the_folders_owners(open_directory):
 @pytest.mark.root
 def test_what_root_makes_in_a_home_is_the_users(open_directory, monkeypatch):
     """P16: ``sudo -E``, or a container of root with a user's folder: index, states and pages, and each folder on the way."""
-    os.chown(open_directory, NOBODY, NOBODY)
+    os.chown(open_directory, USER_ID, USER_ID)
     for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "TRANSCRIPT_STORE_LIBRARY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(open_directory))
@@ -178,7 +180,7 @@ def test_what_root_makes_in_a_home_is_the_users(open_directory, monkeypatch):
     folder.mkdir(parents=True)
     shutil.copy(Path(__file__).parents[1] / "reports/imported_by_0_2_0/pi.jsonl", folder)
     os.utime(folder / "pi.jsonl", (1_750_000_000, 1_750_000_000))
-    subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", str(open_directory)], check=True)
+    subprocess.run(["chown", "-R", f"{USER_ID}:{USER_ID}", str(open_directory)], check=True)
     assert main(["keep", "--once"]) == 0
     assert main(["import", "--yes"]) == 0
     assert main(["search", "the"]) == 0
@@ -192,7 +194,7 @@ def test_what_root_makes_in_a_home_is_the_users(open_directory, monkeypatch):
     made = [*open_directory.rglob("*")]
     assert {path.name for path in made} >= {".cache", ".local", "state", "pages", "last.html", "last.jsonl", "key"}
     assert any(path.suffix == ".sqlite" for path in made)
-    assert {str(path) for path in made if path.stat().st_uid != NOBODY} == set()
+    assert {str(path) for path in made if path.stat().st_uid != USER_ID} == set()
 
 
 def test_folders_on_the_way_are_private(tmp_path, monkeypatch):
@@ -215,7 +217,7 @@ def test_folders_on_the_way_are_private(tmp_path, monkeypatch):
 @pytest.mark.root
 def test_what_is_not_new_is_not_given_away(tmp_path):
     """P16: a user may put root's own file or folder where root is about to create one, to get it."""
-    os.chown(tmp_path, NOBODY, NOBODY)
+    os.chown(tmp_path, USER_ID, USER_ID)
     for name in ("full", "linked", "new"):
         (tmp_path / name).touch()
     (tmp_path / "full").write_text("root's")
@@ -227,7 +229,7 @@ def test_what_is_not_new_is_not_given_away(tmp_path):
         handle = os.open(path, os.O_RDONLY)
         give_to_owner(handle, str(tmp_path))
         os.close(handle)
-    assert {path.name for path in tmp_path.iterdir() if path.stat().st_uid == NOBODY} == {"new", "new folder"}
+    assert {path.name for path in tmp_path.iterdir() if path.stat().st_uid == USER_ID} == {"new", "new folder"}
 
 
 @pytest.fixture

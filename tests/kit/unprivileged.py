@@ -7,7 +7,7 @@ environments under a temporary folder of mode 0700).
 
 import textwrap
 
-NOBODY = 65534
+USER_ID = 65534
 
 _PRELUDE = f"""\
 import os, tempfile, traceback
@@ -17,8 +17,8 @@ with tempfile.TemporaryDirectory() as scratch, ConversationStore(os.path.join(sc
     store.replace_transcript([])
     verify(store.directory)
 os.setgroups([])
-os.setresgid({NOBODY}, {NOBODY}, {NOBODY})
-os.setresuid({NOBODY}, {NOBODY}, {NOBODY})
+os.setresgid({USER_ID}, {USER_ID}, {USER_ID})
+os.setresuid({USER_ID}, {USER_ID}, {USER_ID})
 os.chdir("/")
 """
 

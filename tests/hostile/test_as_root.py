@@ -215,6 +215,21 @@ def test_folders_on_the_way_are_private(tmp_path, monkeypatch):
 
 
 @pytest.mark.root
+def test_a_change_of_owner_that_is_refused_is_not_an_error(open_directory, monkeypatch):
+    """P16: a container may lack the right to do so; the files stay root's, and every call works."""
+    os.chown(open_directory, USER_ID, USER_ID)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "not permitted")
+
+    monkeypatch.setattr(os, "fchown", refuse)
+    conversation_at(open_directory / "c")
+    make_folders(str(open_directory / "a/b"))
+    assert verify(open_directory / "c").is_intact
+    assert {path.stat().st_uid for path in open_directory.rglob("*")} == {0}
+
+
+@pytest.mark.root
 def test_what_is_not_new_is_not_given_away(tmp_path):
     """P16: a user may put root's own file or folder where root is about to create one, to get it."""
     os.chown(tmp_path, USER_ID, USER_ID)

@@ -110,10 +110,13 @@ class Ci:
         self.__dict__.pop("tools", None)
 
     def made(self) -> None:
-        """Runs the recipes of the shared folder, if it is there: as root, for they have a home of their own."""
-        if "TRANSCRIPT_STORE_SHARED" in os.environ:
-            folder = self.scratch / "made"
-            run("python", "-m", "tests.programs.recipes", folder / "programs", folder / "sessions", env=self.tools)
+        """Runs the recipes of the shared folder: as root, for they have a home of their own."""
+        self.packages()  # It finds the shared folder; a part that continues here has not run it for the piece before.
+        if "TRANSCRIPT_STORE_SHARED" not in os.environ:
+            self.times.note("WARNING: programs made: no recipe was run, for ../shared is not there")
+            return
+        folder = self.scratch / "made"
+        run("python", "-m", "tests.programs.recipes", folder / "programs", folder / "sessions", env=self.tools)
 
     def drift(self) -> None:
         """Prints it. A program that cannot be installed, or writes something new, fails nothing."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -283,3 +284,21 @@ def test_a_part_that_was_interrupted_or_failed_continues_where_it_was(
     ran.clear()
     assert whole.run_whole(OfThree(), ()) == 0
     assert len(ran) == 3
+
+
+def test_the_recipes_run_also_if_their_part_continues_with_them(
+    whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shared folder is found for the piece before them, which may have passed in an earlier run."""
+    ran: list[str] = []
+    monkeypatch.setattr(whole, "run", lambda *words, **_: ran.extend(map(str, words)))
+    monkeypatch.setattr(whole.Ci, "tools", {})
+    environ: dict[str, str] = {}
+    monkeypatch.setattr(os, "environ", environ)
+    for variables, command in ({}, []), ({"TRANSCRIPT_STORE_SHARED": ""}, ["python", "-m", "tests.programs.recipes"]):
+        ci = whole.Ci(tmp_path, machine.Times(".ci/whole"))
+        monkeypatch.setattr(ci, "packages", partial(environ.update, variables))
+        pieces = {name: action for name, _, action in ci.parts()["programs"]}
+        pieces["made"]()
+        assert ran[:3] == command
+        assert len(ci.times.notes) == (0 if variables else 1)

@@ -93,7 +93,7 @@ def seaweedfs(directory: Path) -> Server:
     names = ["master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc"]
     names += ["s3.port", "s3.port.grpc"]
     ports = dict(zip(names, free_ports(len(names)), strict=True))
-    command = [weed, "server", "-filer", "-s3", "-s3.config=s3.json", "-dir=data", "-ip=127.0.0.1"]
+    command = [weed, "-logdir=.", "server", "-filer", "-s3", "-s3.config=s3.json", "-dir=data", "-ip=127.0.0.1"]
     command += ["-ip.bind=127.0.0.1", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]
     server = Server(directory, [*command, *(f"-{name}={port}" for name, port in ports.items())], ports["s3.port"])
     made = urllib.request.Request(f"http://127.0.0.1:{ports['filer.port']}/buckets/tests/", method="POST")

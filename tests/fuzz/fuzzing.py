@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -40,6 +41,7 @@ def fuzz(target: str, bound: str, *, keep: bool = False) -> int:
             capture_output=True,
             text=True,
             check=False,
+            env=os.environ | {"TMPDIR": folder},  # libFuzzer ends the process without its exit handlers
         )
         failed = [(path.name, path.read_bytes()) for path in Path(folder).iterdir() if path.is_file()]
     assert done.returncode == 0, f"{target}: {failed}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"

@@ -100,7 +100,7 @@ def turns(place: Workplace) -> Iterator[Row]:
         yield Row.of("get_messages(last=50) in a turn", ours, beside, note="beside: with the lock held")
 
 
-# ---- engines ---------------------------------------------------------------------------------------------------------
+# ---- backends --------------------------------------------------------------------------------------------------------
 
 
 _BARE = "INSERT INTO bare VALUES (%s, %s, %s)"
@@ -119,12 +119,12 @@ def postgres(place: Workplace) -> Iterator[Row]:
     with PostgresServer() as server:
         server.restart(fsync="on")
         url = server.schema()
-        engine = PostgresBackend(url, create=True)
-        log = BackendConversation(engine, str(uuid4()))
+        backend = PostgresBackend(url, create=True)
+        log = BackendConversation(backend, str(uuid4()))
         log.initialize()
         message = text_messages(1, 1024)[0]
         log.append_message(message)
-        slot = engine.read(log.id, 1)[0].data
+        slot = backend.read(log.id, 1)[0].data
         numbers, other = iter(range(1 << 30)), str(uuid4())
         with server.connect(url) as sql:
             sql.execute("CREATE TABLE bare (id uuid, number bigint, data bytea, PRIMARY KEY (id, number))")
@@ -152,7 +152,7 @@ def postgres(place: Workplace) -> Iterator[Row]:
             sql.execute(ROWS, (count,))
             sql.execute("VACUUM ANALYZE ts_summary")
             asked = "SELECT * FROM ts_summary ORDER BY updated_at DESC, id DESC LIMIT 50"
-            ways = [lambda: engine.summaries(limit=50), lambda: sql.execute(asked).fetchall()]
+            ways = [lambda: backend.summaries(limit=50), lambda: sql.execute(asked).fetchall()]
             ours, beside = interleave(ways, rounds=51)
         newest = f"PostgreSQL: newest 50 of {count:,}, ms"
         yield Row(
@@ -206,9 +206,9 @@ def objects(place: Workplace) -> Iterator[Row]:
     server = seaweedfs(folder)
     with ExitStack() as ends:
         ends.callback(server.kill)
-        engine: ObjectStoreBackend = server.place("ours")
+        backend: ObjectStoreBackend = server.place("ours")
         bare: Any = from_url("s3://tests", client_options={"allow_http": True}, **server.options)
-        log = BackendConversation(engine, str(uuid4()))
+        log = BackendConversation(backend, str(uuid4()))
         log.initialize()
         message = text_messages(1, 1024)[0]
         numbers, data = iter(range(1 << 30)), json.dumps(message).encode() * 2
@@ -225,7 +225,7 @@ def objects(place: Workplace) -> Iterator[Row]:
         log.pack()
         keys = [each["path"] for page in obstore.list(bare, f"ours/c/{log.id}/p") for each in page]
         readers = [
-            lambda: BackendConversation(engine, log.id, read_only=True).load(),
+            lambda: BackendConversation(backend, log.id, read_only=True).load(),
             lambda: [bytes(obstore.get(bare, key).bytes()) for key in keys],
         ]
         ours, beside = interleave(readers, rounds=20)

@@ -231,7 +231,7 @@ Why targets are missed:
 - PostgreSQL: client and server share two cores and one disk. An append is one statement and one commit, like the bare INSERT. The
   additional 0.15 ms are two hashes, the slot, its verification, and psycopg's binding of five values instead of three. With 32
   processes, this processor time is the limit on two cores. Where a commit takes milliseconds the ratio was 1.07 to 1.12
-  ([engines.md](../engines.md)).
+  ([backends.md](../backends.md)).
 - Objects: a server on the same machine answers a GET in 3 ms. In addition to the GETs, a load makes three lists and verifies each slot
   and each line of 1,000, which takes 20 ms of Python.
 - [import.md](../import.md) has the cost of a session. [search.md](../search.md) has the minimum for a build, for one more message, and

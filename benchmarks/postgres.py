@@ -1,6 +1,6 @@
 """What PostgreSQL costs as a place, beside bare statements on the same server: ``python -m benchmarks.postgres [ROWS]``.
 
-It starts a server of its own, with ``fsync`` on. Appends and bare INSERTs take turns, so that both meet the same disk. docs/engines.md has
+It starts a server of its own, with ``fsync`` on. Appends and bare INSERTs take turns, so that both meet the same disk. docs/backends.md has
 the figures. ``ROWS`` is how many conversations the list has (default 1,000,000).
 """
 

@@ -118,7 +118,7 @@ class Hint(Enum):
     USE_LOCKS = "choose a file system with locks (is this a network file system?)"
     SHORTEN_THE_NAME = "choose a shorter name"
 
-    # engines
+    # backends
     OPEN_BACKEND = (
         "backends.open_backend(address) opens the backend, and ConversationLibrary(backend) is the library on it"
     )

@@ -1,1 +1,1 @@
-"""The room of the engines: slots, sessions on them, and the proof."""
+"""Backends: slots, sessions on them, and the proof."""

@@ -2,7 +2,7 @@
 
 Three sessions append to one conversation and take it over from one another; one that was killed is followed by another. One request in fourteen
 or so goes wrong. Each schedule has a seed of its own, and is judged as those of the suite are (``schedules``): the first that breaks a promise ends the
-run, with its seed. What it prints is in docs/engines.md.
+run, with its seed. What it prints is in docs/backends.md.
 """
 
 from __future__ import annotations

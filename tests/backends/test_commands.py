@@ -115,7 +115,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
 
 
 def test_a_backend_by_its_address() -> None:
-    """The scheme says which engine it is. Nothing is asked for yet, and errors call it by its address without the secrets."""
+    """The scheme says which backend it is. Nothing is asked for yet, and errors call it by its address without the secrets."""
     database = open_backend("postgresql://lovelace:s3cret@nowhere.invalid/agents?connect_timeout=1")
     assert isinstance(database, PostgresBackend)
     assert database.name == "postgresql://nowhere.invalid/agents"

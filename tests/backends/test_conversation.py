@@ -405,7 +405,7 @@ def test_a_load_without_an_answer_stores_nothing(begun: Begun):
     assert (told.value.outcome, told.value.path) == ("not stored", f"db/{ID}")
 
 
-# ---- an engine that lost, or changed, what it had ----------------------------------------------------------------------
+# ---- a backend that lost, or changed, what it had ---------------------------------------------------------------------
 
 
 @BOTH

@@ -1,7 +1,7 @@
 """A library on a backend, where it differs from a folder: shared writers, waiting, lost answers, and the local disk.
 
 The incident behind most of it: an agent that lives in a pod has no disk to speak of. What it fetched must not be found there, and a full disk must
-not make it forget what the engine has.
+not make it forget what the backend has.
 """
 
 from __future__ import annotations

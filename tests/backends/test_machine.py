@@ -18,11 +18,11 @@ from transcript_store.testing.machines import BackendMachine
 def live(make_place: type[SimulatedBackend], lives: int) -> None:
     class OnOne(BackendMachine):
         def __init__(self) -> None:
-            self.engine = make_place()
+            self.backend = make_place()
             super().__init__()
 
         def open_backend(self) -> Backend:
-            return self.engine
+            return self.backend
 
     run_state_machine_as_test(
         OnOne,

@@ -245,8 +245,8 @@ def test_threads_share_a_few_connections(url: str, sql: psycopg.Connection[Any])
 
 @SERVER
 def test_the_quick_start_is_true(url: str, monkeypatch: pytest.MonkeyPatch):
-    """The example of docs/engines.md; another process continues with only the connection string and the id."""
-    page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text()
+    """The example of docs/backends.md; another process continues with only the connection string and the id."""
+    page = (Path(__file__).parents[2] / "docs" / "backends.md").read_text()
     monkeypatch.setenv("DATABASE_URL", url)
     names: dict[str, Any] = {}
     exec(page.split("```py\n")[1].split("```")[0], names)
@@ -362,7 +362,7 @@ def test_a_conversation_without_a_summary_is_listed(url: str):
 
 @SERVER
 def test_lists_are_found_by_an_index(url: str, sql: psycopg.Connection[Any]):
-    """R11: the newest, a page in the middle, a label: no plan reads all rows. (The times of a million rows are in docs/engines.md.)"""
+    """R11: the newest, a page in the middle, a label: no plan reads all rows. (The times of a million rows are in docs/backends.md.)"""
     from transcript_store.backends import _postgres
 
     sql.execute(

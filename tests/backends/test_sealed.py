@@ -1,6 +1,6 @@
-"""Sealed conversations on a backend: what the engine, and whoever runs it, sees of them; what can be done to them unseen; and their keys.
+"""Sealed conversations on a backend: what it and who runs it see of them, what can be done unseen, and their keys.
 
-The engine is somebody else's machine more often than a disk is. So everything that reaches it is looked through here, everything that can be done to
+A backend is more often somebody else's machine than a disk is. So everything that reaches it is looked through here, everything that can be done to
 slots without the key is done, and each request of each operation is lost, late, repeated, or the last thing that its process did.
 """
 
@@ -52,7 +52,7 @@ from transcript_store.testing import (
     SimulatedStop,
 )
 
-# ---- what reaches the engine --------------------------------------------------------------------------------------------
+# ---- what reaches the backend -------------------------------------------------------------------------------------------
 
 
 class Watched(SimulatedObjectStore):

@@ -1,6 +1,6 @@
 """Each rule of the design that was paid for is left out once, and its loss is seen: a rule without such a test is a superstition.
 
-What each one cost in storms, docs/engines.md has. Here each is a story of a few requests: what another session does stands in the middle of a call,
+What each one cost in storms, docs/backends.md has. Here each is a story of a few requests: what another session does stands in the middle of a call,
 where the call's own requests leave room for it.
 """
 

@@ -79,12 +79,12 @@ REFUSED = BackendError(path="x", doing="put the key", reason="403: the credentia
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
-@pytest.mark.parametrize("engine", [on_postgres, on_objects])
-def test_nothing_is_stored_where_nobody_listens(engine: Any, port: int, key: bytes | None) -> None:
+@pytest.mark.parametrize("make_backend", [on_postgres, on_objects])
+def test_nothing_is_stored_where_nobody_listens(make_backend: Any, port: int, key: bytes | None) -> None:
     """R6: a create reports it after some seconds, with the hint; a list too; and the password is not shown."""
     waited: list[float] = []
     machine: Any = Waits(waited.append)
-    library = ConversationLibrary(engine(port), encryption_key=key, file_system=machine)
+    library = ConversationLibrary(make_backend(port), encryption_key=key, file_system=machine)
     for call in (library.create, library.list):
         waited.clear()
         with pytest.raises(BackendError) as told:

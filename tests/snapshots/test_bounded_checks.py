@@ -68,8 +68,8 @@ def test_a_long_snapshot_of_ones_own_is_replaced(tmp_path: Path) -> None:
             assert store.load(one.id) == each
 
 
-def test_a_copy_of_an_engines_store_has_no_snapshot_where_nothing_was(tmp_path: Path) -> None:
-    """An engine that cannot delete keeps a mark under a name. In a directory it is the same: nothing is there."""
+def test_a_copy_of_a_backends_store_has_no_snapshot_where_nothing_was(tmp_path: Path) -> None:
+    """A backend that cannot delete keeps a mark under a name. In a directory it is the same: nothing is there."""
     store = store_at(tmp_path)
     store.save(one := numbered(1))
     gone = numbered(0)

@@ -304,7 +304,7 @@ class DivergedError(TranscriptStoreError):
 class UnsuitableBackendError(BackendError):
     """The server ignores conditions: it overwrites existing objects although it was asked not to. Nothing was stored.
 
-    Two writers would overwrite each other without noticing. Use a server that honours them; docs/engines.md names some.
+    Two writers would overwrite each other without noticing. Use a server that honours them; docs/backends.md names some.
     """
 
     def __init__(self, *, path: str, doing: str) -> None:

@@ -439,7 +439,7 @@ def open_snapshot_store(
 
     Raises:
         InvalidKeyError: a key is not 32 bytes.
-        ValueError: no engine has such an address, or it is malformed (its text is not repeated); or there are retired
+        ValueError: no backend has such an address, or it is malformed (its text is not repeated); or there are retired
             keys and no key.
         MissingExtraError: the backend's client library is not installed; the message says what to install.
         BackendError: an object store cannot be used with what the address and the environment say.

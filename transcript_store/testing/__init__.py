@@ -39,8 +39,8 @@ makes clients that talk to a model with scripted replies. ``tests/chat/test_cont
 ``check_integration`` does it for a framework's store of conversations (docs/integrations.md, "Write another"). You give it an
 ``IntegrationBench``.
 
-``SimulatedBackend`` and ``SimulatedObjectStore`` are engines in memory that lose, delay and repeat requests, and ``check_backend``
-checks a backend of your own against the contract of ``backends.Backend`` (docs/engines.md).
+``SimulatedBackend`` and ``SimulatedObjectStore`` are backends in memory that lose, delay and repeat requests, and ``check_backend``
+checks a backend of your own against the contract of ``backends.Backend`` (docs/backends.md).
 
 With Hypothesis (the extra ``testing``) there are more, in modules of their own: ``testing.strategies`` draws messages, conversations,
 damaged files and schedules of crashes; ``testing.machines`` has long lives at random; ``testing.profiles`` says how long to look.

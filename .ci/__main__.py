@@ -389,7 +389,7 @@ class Ci:
                 )
                 for k in range(3)
             ],
-            "schedules": [("all", "a simulated place", self.command("tests.backends.at_length", "100000", "NUMBER"))],
+            "schedules": [("all", "a simulated backend", self.command("tests.backends.at_length", "100000", "NUMBER"))],
             "near": [
                 (name, "which long proofs run which modules, and how long they take", partial(self.measure_near, paths))
                 for name, paths in self.in_thirds()

@@ -206,7 +206,7 @@ def objects(place: Workplace) -> Iterator[Row]:
     server = seaweedfs(folder)
     with ExitStack() as ends:
         ends.callback(server.kill)
-        backend: ObjectStoreBackend = server.place("ours")
+        backend: ObjectStoreBackend = server.backend("ours")
         bare: Any = from_url("s3://tests", client_options={"allow_http": True}, **server.options)
         log = BackendConversation(backend, str(uuid4()))
         log.initialize()

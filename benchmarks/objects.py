@@ -51,9 +51,9 @@ def main(url: str, options: dict[str, Any]) -> None:
     import obstore
     from obstore.store import from_url
 
-    place = ObjectStoreBackend(url, **options)
+    backend = ObjectStoreBackend(url, **options)
     bare = from_url(url, client_options={"allow_http": True}, **options)
-    log = BackendConversation(place, str(uuid4()))
+    log = BackendConversation(backend, str(uuid4()))
     log.initialize()
     appends, puts = [], []
     for number in range(200):
@@ -72,7 +72,7 @@ def main(url: str, options: dict[str, Any]) -> None:
     packs = [bytes(obstore.get(bare, key).bytes()) for key in keys]
 
     def load() -> None:
-        BackendConversation(place, log.id, read_only=True).load()
+        BackendConversation(backend, log.id, read_only=True).load()
 
     def get() -> None:
         [bytes(obstore.get(bare, key).bytes()) for key in keys]

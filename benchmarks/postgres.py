@@ -1,4 +1,4 @@
-"""What PostgreSQL costs as a place, beside bare statements on the same server: ``python -m benchmarks.postgres [ROWS]``.
+"""What PostgreSQL costs as a backend, beside bare statements on the same server: ``python -m benchmarks.postgres [ROWS]``.
 
 It starts a server of its own, with ``fsync`` on. Appends and bare INSERTs take turns, so that both meet the same disk. docs/backends.md has
 the figures. ``ROWS`` is how many conversations the list has (default 1,000,000).
@@ -43,11 +43,11 @@ def shown(name: str, times: Sequence[float]) -> None:
 
 
 def alternate(server: PostgresServer, url: str) -> None:
-    place = PostgresBackend(url, create=True)
-    log = BackendConversation(place, str(uuid4()))
+    backend = PostgresBackend(url, create=True)
+    log = BackendConversation(backend, str(uuid4()))
     log.initialize()
     log.append_message(MESSAGE)
-    size = len(place.read(log.id, 1)[0].data)
+    size = len(backend.read(log.id, 1)[0].data)
     other, previous = str(uuid4()), b"0" * 32
     appends, puts, bares = list[float](), list[float](), list[float]()
     with server.connect(url) as sql:
@@ -56,24 +56,24 @@ def alternate(server: PostgresServer, url: str) -> None:
             slot = b'{"slot":%d,"hash":"%032x"}\n' % (turn, turn)
             slot += b"x" * (size - len(slot))
             bares.append(taken_ms(partial(sql.execute, BARE, (log.id, turn, slot))))
-            puts.append(taken_ms(partial(place.put, other, turn, slot, previous)))
+            puts.append(taken_ms(partial(backend.put, other, turn, slot, previous)))
             appends.append(taken_ms(partial(log.append_message, MESSAGE)))
             previous = b"%032x" % turn
     shown(f"bare committed INSERT of {size:,} bytes", bares[10:])
     shown("PostgresBackend.put", puts[10:])
     shown("append_message", appends[10:])
     print(f"{'append / bare':45} {median(appends[10:]) / median(bares[10:]):.2f}")
-    reader = BackendConversation(place, log.id, read_only=True)
+    reader = BackendConversation(backend, log.id, read_only=True)
     shown(f"open {TURNS + 1:,} messages", [taken_ms(reader.load) for _ in range(9)])
 
 
 def processors(server: PostgresServer, url: str) -> None:
     """Processor time for one append, in turns of a hundred, the least of each: it says what 32 clients on few processors can reach."""
-    place = PostgresBackend(make_conninfo(url, application_name="measured"), connections=1)
-    log = BackendConversation(place, str(uuid4()))
+    backend = PostgresBackend(make_conninfo(url, application_name="measured"), connections=1)
+    log = BackendConversation(backend, str(uuid4()))
     log.initialize()
     log.append_message(MESSAGE)
-    data, own, other = place.read(log.id, 1)[0].data, str(uuid4()), str(uuid4())
+    data, own, other = backend.read(log.id, 1)[0].data, str(uuid4()), str(uuid4())
     numbers, previous = count(1), b"0" * 32
     with server.connect(url) as sql:
 
@@ -89,24 +89,24 @@ def processors(server: PostgresServer, url: str) -> None:
 
         sql.execute("INSERT INTO ts_slot VALUES (%s, 0, %s, '')", (other, previous))
         where = "SELECT pid FROM pg_stat_activity WHERE application_name = 'measured'"
-        of_place: int = sql.execute(where).fetchall()[0][0]  # type: ignore[assignment]
-        for name, act, backend in (
+        of_backend: int = sql.execute(where).fetchall()[0][0]  # type: ignore[assignment]
+        for name, act, server_process in (
             ("bare committed INSERT", bare, sql.info.backend_pid),
             ("the statement of a put alone", statement, sql.info.backend_pid),
-            ("append_message", append, of_place),
+            ("append_message", append, of_backend),
         ):
             numbers = count(1)
-            taken = [processor_us(act, backend) for _ in range(30)]
+            taken = [processor_us(act, server_process) for _ in range(30)]
             client, at_server = (min(each) for each in zip(*taken, strict=True))
             print(f"{name:45} client {client:5.0f} us, server {at_server:5.0f} us of a processor")
 
 
-def processor_us(act: Callable[[], object], backend: int) -> tuple[float, float]:
+def processor_us(act: Callable[[], object], server_process: int) -> tuple[float, float]:
     """What a hundred calls take of a processor, for each: here, and in the server's process for the connection."""
-    at_server, here = on_processor_ns(backend), time.process_time_ns()
+    at_server, here = on_processor_ns(server_process), time.process_time_ns()
     for _ in range(100):
         act()
-    return (time.process_time_ns() - here) / 1e5, (on_processor_ns(backend) - at_server) / 1e5
+    return (time.process_time_ns() - here) / 1e5, (on_processor_ns(server_process) - at_server) / 1e5
 
 
 def on_processor_ns(process: int) -> int:
@@ -155,7 +155,7 @@ def clients(server: PostgresServer, url: str) -> None:
 
 
 def lists(server: PostgresServer, url: str, rows: int) -> None:
-    place = PostgresBackend(url)
+    backend = PostgresBackend(url)
     with server.connect(url) as sql:
         sql.execute(ROWS, (rows,))
         sql.execute("VACUUM ANALYZE ts_summary")
@@ -164,9 +164,9 @@ def lists(server: PostgresServer, url: str, rows: int) -> None:
         ).fetchall()
     before = (str(middle), str(uuid4()))
     for name, act in (
-        ("newest 50", lambda: place.summaries(limit=50)),
-        ("50 in the middle", lambda: place.summaries(before=before, limit=50)),
-        ("newest 50 with a label", lambda: place.summaries(label="team=7", limit=50)),
+        ("newest 50", lambda: backend.summaries(limit=50)),
+        ("50 in the middle", lambda: backend.summaries(before=before, limit=50)),
+        ("newest 50 with a label", lambda: backend.summaries(label="team=7", limit=50)),
     ):
         act()
         shown(f"{name} of {rows:,}", [taken_ms(act) for _ in range(101)])

@@ -23,9 +23,9 @@ SHOWN_EACH = 1000
 class Storm:
     """One schedule: each session tries ``EACH`` appends, in as many lives as it takes; it lets go, packs and tidies now and then."""
 
-    def __init__(self, make_place: type[SimulatedBackend], seed: int) -> None:
+    def __init__(self, make_backend: type[SimulatedBackend], seed: int) -> None:
         self._random = Random(seed)
-        self.world, self._first = begun(make_place(), pack_each=7)
+        self.world, self._first = begun(make_backend(), pack_each=7)
         self._at_work = len(SESSIONS)
         self._stays = self._random.choice((0.0, 0.5, 0.9, 0.98))
         """How likely it is that whoever went on last goes on."""
@@ -68,12 +68,12 @@ class Storm:
         self._at_work -= 1
 
 
-def main(messages: int, seed: int, make_place: type[SimulatedBackend]) -> None:
+def main(messages: int, seed: int, make_backend: type[SimulatedBackend]) -> None:
     """Run schedules until so many messages were acknowledged, and say what happened."""
     logging.disable(logging.WARNING)  # of each close that nobody answered
     begin, cpu, told = seed, time.process_time(), Counter[str]()
     while told["acknowledged"] < messages:
-        storm = Storm(make_place, seed)
+        storm = Storm(make_backend, seed)
         try:
             told["acknowledged"] += storm.run()
         except Exception as error:
@@ -81,11 +81,11 @@ def main(messages: int, seed: int, make_place: type[SimulatedBackend]) -> None:
         told["claims"] += len(storm.world.claims)
         told["deposed, and told"] += len(storm.world.refused)
         told["outcome unknown"] += len(storm.world.unknown)
-        told["requests"] += storm.world.place.requests
+        told["requests"] += storm.world.backend.requests
         seed += 1
         if (seed - begin) % SHOWN_EACH == 0:
             print(seed - begin, dict(told), flush=True)
-    print(f"{make_place.__name__}, seeds {begin} to {seed - 1}, {time.process_time() - cpu:.0f} s of a processor")
+    print(f"{make_backend.__name__}, seeds {begin} to {seed - 1}, {time.process_time() - cpu:.0f} s of a processor")
     print(f"{dict(told)}; lost, twice, out of order: 0, 0, 0")
 
 

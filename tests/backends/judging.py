@@ -37,11 +37,11 @@ class Waits:
 
 
 def placed(
-    place: Backend, id: str | None = None, *, sleep: Callable[[float], object] | None = None, **options: Any
+    backend: Backend, id: str | None = None, *, sleep: Callable[[float], object] | None = None, **options: Any
 ) -> BackendConversation:
     """A conversation that each load takes over; a new one without an id."""
     machine: Any = None if sleep is None else Waits(sleep)
-    return BackendConversation(place, id or str(uuid4()), take_over=True, file_system=machine, **options)
+    return BackendConversation(backend, id or str(uuid4()), take_over=True, file_system=machine, **options)
 
 
 class Verdict(NamedTuple):
@@ -54,10 +54,10 @@ class Verdict(NamedTuple):
     wrong: list[str]
 
 
-def writes(place: Backend, id: str, name: str) -> None:
+def writes(backend: Backend, id: str, name: str) -> None:
     """Take over, append some, and repeat, reporting each answer."""
     random = Random(name)
-    log = placed(place, id, holder=name, waits_seconds=WAITS_SECONDS)
+    log = placed(backend, id, holder=name, waits_seconds=WAITS_SECONDS)
     count = 0
     while True:
         try:
@@ -84,9 +84,9 @@ def _say(line: str) -> None:
     os.write(1, line.encode() + b"\n")
 
 
-def judged(place: Backend, id: str, said: list[tuple[str, str]]) -> Verdict:
+def judged(backend: Backend, id: str, said: list[tuple[str, str]]) -> Verdict:
     """Hold what writers said, each line with the writer's name, to what is stored (R1, R3, R4, R5); append at the end."""
-    log = placed(place, id, holder="judge")
+    log = placed(backend, id, holder="judge")
     log.load()
     final = [message["text"] for message in log.get_messages()]
     position = {text: index for index, text in enumerate(final)}

@@ -40,8 +40,8 @@ class Claimed(NamedTuple):
 class World:
     """One backend, the answers that its sessions got, and the clock."""
 
-    def __init__(self, place: SimulatedBackend, *, pack_each: int = 1000) -> None:
-        self.place = place
+    def __init__(self, backend: SimulatedBackend, *, pack_each: int = 1000) -> None:
+        self.backend = backend
         self._pack_each = pack_each
         self.acknowledged: list[tuple[str, int, str]] = []
         """Writer, epoch, text."""
@@ -61,16 +61,16 @@ class World:
             "file_system": self.machine,
             "pack_each": self._pack_each,
         }
-        store = BackendConversation(self.place, ID, waits_seconds=(0.0,) * (attempts - 1), **(given | options))
+        store = BackendConversation(self.backend, ID, waits_seconds=(0.0,) * (attempts - 1), **(given | options))
         self._opened.append(store)
         return store
 
     def library(self) -> ConversationLibrary:
-        return ConversationLibrary(self.place, file_system=self.machine)
+        return ConversationLibrary(self.backend, file_system=self.machine)
 
     def close(self) -> None:
         """Close what the sessions left open, whatever becomes of it."""
-        self.place.on_request = None
+        self.backend.on_request = None
         for store in self._opened:
             store.close()
 
@@ -79,12 +79,12 @@ class World:
 
         What was late lands afterwards, and nothing may have changed.
         """
-        self.place.on_request = None
+        self.backend.on_request = None
         final = texts(self.read())
         self._judge(final)
-        if self.place.late:
-            while self.place.late:
-                self.place.land()
+        if self.backend.late:
+            while self.backend.late:
+                self.backend.land()
             landed = texts(self.read())
             if landed[: len(final)] != final:
                 raise LossError(f"R5: a late request changed {final} into {landed}")
@@ -187,9 +187,9 @@ class Actor:
             self.store.pack(tidy=True)
 
 
-def begun(place: SimulatedBackend, *, messages: int = 0, pack_each: int = 1000) -> tuple[World, Actor]:
+def begun(backend: SimulatedBackend, *, messages: int = 0, pack_each: int = 1000) -> tuple[World, Actor]:
     """A world with a conversation, and the session that began it."""
-    world = World(place, pack_each=pack_each)
+    world = World(backend, pack_each=pack_each)
     first = Actor(world, "a")
     first.store.initialize()
     for _ in range(messages):
@@ -205,7 +205,7 @@ Scripts = Sequence[Callable[[], object]]
 class Judged(Protocol):
     """A backend, and the rules that must hold when all scripts have ended."""
 
-    place: SimulatedBackend
+    backend: SimulatedBackend
 
     def judge(self) -> int: ...
 
@@ -234,7 +234,7 @@ def run(
 
     actors = [greenlet(script(act)) for act in scripts]
     # A summary decides nothing: it is done as it is asked for, and is no place where another session comes in.
-    world.place.on_request = lambda request: None if request.call == "put_summary" else main.switch(request)
+    world.backend.on_request = lambda request: None if request.call == "put_summary" else main.switch(request)
     waiting: list[tuple[int, greenlet, BackendRequest]] = []
 
     def go_on(number: int, actor: greenlet, *what: Any) -> None:
@@ -244,7 +244,7 @@ def run(
 
     for number, actor in enumerate(actors):
         go_on(number, actor)
-    late = world.place.late
+    late = world.backend.late
     before: tuple[int, BackendRequest] | None = None
     while waiting:  # what is still late then lands in the judgement
         may_go_on = [
@@ -261,7 +261,7 @@ def run(
             raise PrunedError
         index, fate = options[choose(len(options))]
         if fate is None:
-            world.place.land(index)
+            world.backend.land(index)
             before = None
             continue
         faults -= fate is not Fate.DONE
@@ -280,15 +280,15 @@ def every(
     """Run every schedule there is; yields how much each acknowledged. Of ``commute``: :func:`run`."""
     path: list[list[int]] = []
     while True:
-        place = 0
+        position = 0
 
         def choose(options: int) -> int:
-            nonlocal place
-            if place == len(path):
+            nonlocal position
+            if position == len(path):
                 path.append([0, options])
-            assert path[place][1] == options, "a schedule is the same each time it is run"
-            place += 1
-            return path[place - 1][0]
+            assert path[position][1] == options, "a schedule is the same each time it is run"
+            position += 1
+            return path[position - 1][0]
 
         world, scripts = make()
         try:

@@ -17,11 +17,11 @@ OTHER_ID = "7a1c2c0e-53cb-4d7e-8a5f-0a3a1c7d9e21"
 _processes = count(1)
 
 
-def library_on(place: Backend, key: Any = KEY, *retired: Any) -> ConversationLibrary:
+def library_on(backend: Backend, key: Any = KEY, *retired: Any) -> ConversationLibrary:
     """A library of another process, which has a chance of its own."""
     files = SimulatedFileSystem()
     files.random_bytes(64 * next(_processes))
-    return ConversationLibrary(place, encryption_key=key, retired_keys=retired, file_system=files)
+    return ConversationLibrary(backend, encryption_key=key, retired_keys=retired, file_system=files)
 
 
 def create(library: ConversationLibrary, id: str = ID) -> ConversationStore:
@@ -55,24 +55,24 @@ def read(library: ConversationLibrary, id: str = ID) -> list[Any]:
         return store.get_messages()
 
 
-def dies_sealed(place: Backend, key: bytes, other: bytes, all_bytes: Any) -> None:
+def dies_sealed(backend: Backend, key: bytes, other: bytes, all_bytes: Any) -> None:
     """On a server: a whole life, read by another process, forked, rotated, shredded, deleted; ``all_bytes()`` is what the server has."""
-    library = library_on(place, key)
+    library = library_on(backend, key)
     lived(library)
     expected = read(library)
     fork = library.fork(ID)
     assert (len(expected), read(library, fork)) == (4, expected)
     (summary, _) = sorted(library.list(), key=lambda each: each.id != ID)
     assert (summary.sealed, summary.labels, summary.record_count) == (True, None, 4)
-    new = library_on(place, other, key)
+    new = library_on(backend, other, key)
     assert set(new.rotate_key().rotated) == {ID, fork}
-    assert read(library_on(place, other)) == expected
+    assert read(library_on(backend, other)) == expected
     assert CANARY.encode() not in all_bytes()
     new.shred(ID)
-    with library_on(place, None).open(ID, read_only=True) as store:
+    with library_on(backend, None).open(ID, read_only=True) as store:
         assert store.record_count == 4
     assert new.verify(ID).is_intact
     assert new.rotate_key().skipped[0][0] == ID
     new.delete(ID)
-    assert place.key(ID) is None
-    assert read(library_on(place, other), fork) == expected
+    assert backend.key(ID) is None
+    assert read(library_on(backend, other), fork) == expected

@@ -63,7 +63,7 @@ class Server:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
-    def place(self, prefix: str, **options: Any) -> ObjectStoreBackend:
+    def backend(self, prefix: str, **options: Any) -> ObjectStoreBackend:
         return ObjectStoreBackend(f"s3://tests/{prefix}", **{**self.options, **options})
 
 

@@ -57,16 +57,16 @@ def files_in(disk: SimulatedFileSystem, folder: str, *, quarantine: bool = False
     }
 
 
-def shipped(disk: SimulatedFileSystem, place: SimulatedBackend, **options: Any) -> Shipped:
+def shipped(disk: SimulatedFileSystem, backend: SimulatedBackend, **options: Any) -> Shipped:
     """As a process of its own: it claims with a token that no other has."""
     disk.random_bytes(16 * next(SEEDS))
-    return ship(FOLDER, place, **{"file_system": disk, "waits_seconds": WAITS, **options})
+    return ship(FOLDER, backend, **{"file_system": disk, "waits_seconds": WAITS, **options})
 
 
-def back(place: SimulatedBackend, **options: Any) -> dict[str, bytes]:
+def back(backend: SimulatedBackend, **options: Any) -> dict[str, bytes]:
     """The folder restored from the backend, on its own disk."""
     disk = SimulatedFileSystem()
-    restore(place, ID, BACK, **{"file_system": disk, "with_key": True, **options})
+    restore(backend, ID, BACK, **{"file_system": disk, "with_key": True, **options})
     return files_in(disk, BACK)
 
 
@@ -82,17 +82,17 @@ def at_request(number: int, act: Callable[[], Fate | None]) -> Callable[[Backend
     return on_request
 
 
-def copy_of(place: SimulatedBackend) -> SimulatedBackend:
+def copy_of(backend: SimulatedBackend) -> SimulatedBackend:
     """Another backend with the same contents."""
-    made = type(place)(name=place.name)
-    made._objects, made._keys = dict(place._objects), dict(place._keys)
+    made = type(backend)(name=backend.name)
+    made._objects, made._keys = dict(backend._objects), dict(backend._keys)
     return made
 
 
-def requests_of(run: Callable[[SimulatedBackend], object], place: SimulatedBackend) -> int:
-    before = place.requests
-    run(place)
-    return place.requests - before
+def requests_of(run: Callable[[SimulatedBackend], object], backend: SimulatedBackend) -> int:
+    before = backend.requests
+    run(backend)
+    return backend.requests - before
 
 
 def tried(call: Callable[..., object], *arguments: Any, **options: Any) -> BaseException | None:
@@ -127,14 +127,14 @@ def history(disk: SimulatedFileSystem, key: bytes | None, at_each: Callable[[], 
         at_each()
 
 
-def every_moment(place: SimulatedBackend, key: bytes | None) -> list[SimulatedFileSystem]:
+def every_moment(backend: SimulatedBackend, key: bytes | None) -> list[SimulatedFileSystem]:
     """The folder restored at each step of a history, on separate disks; the last equals the backend."""
     disk, moments = SimulatedFileSystem(), list[SimulatedFileSystem]()
 
     def ship_and_restore() -> None:
-        shipped(disk, place, with_key=True)
+        shipped(disk, backend, with_key=True)
         there = SimulatedFileSystem()
-        restore(place, ID, FOLDER, file_system=there, with_key=True)
+        restore(backend, ID, FOLDER, file_system=there, with_key=True)
         moments.append(there)
 
     history(disk, key, ship_and_restore)

@@ -63,8 +63,8 @@ class Call:
 class SnapshotWorld:
     """One backend, the stores on it, and the answers that they got."""
 
-    def __init__(self, place: SimulatedBackend, *, faults: int = 0) -> None:
-        self.place = place
+    def __init__(self, backend: SimulatedBackend, *, faults: int = 0) -> None:
+        self.backend = backend
         self.calls: list[Call] = []
         self.sealed_with: list[bytes] = []
         """The keys of rotations that returned."""
@@ -77,7 +77,7 @@ class SnapshotWorld:
         machine = SimulatedFileSystem()
         machine.random_bytes(4096 * next(self._processes))  # each process has a chance of its own
         return BackendSnapshotStore(
-            self.place,
+            self.backend,
             encryption_key=keys[0] if keys else None,
             retired_keys=keys[1:],
             file_system=machine,
@@ -153,10 +153,10 @@ class SnapshotWorld:
 
     def judge(self) -> int:
         """Read the store with all keys and nothing in the way, hold it to R6, R13 and P17; and again when what was late has landed."""
-        self.place.on_request = None
+        self.backend.on_request = None
         self._judge_contents()
-        while self.place.late:
-            self.place.land()
+        while self.backend.late:
+            self.backend.land()
         self._judge_contents()
         return sum(call.kind == "write" and call.ended is not None for call in self.calls)
 
@@ -181,7 +181,7 @@ class SnapshotWorld:
             self._judge_sealed()
 
     def _judge_sealed(self) -> None:
-        contents = {name: data for name, data in self.place.cells.contents.items() if not is_mark(data)}
+        contents = {name: data for name, data in self.backend.cells.contents.items() if not is_mark(data)}
         if plain := [name for name, data in contents.items() if is_text(data)]:
             raise LossError(f"V5: in the clear beside what is sealed: {plain}")
         if self._rotations == 1:

@@ -14,9 +14,9 @@ Made = tuple[SnapshotWorld, Scripts]
 Story = Callable[[type[SimulatedBackend], int], Made]
 
 
-def two_save(place: type[SimulatedBackend], faults: int) -> Made:
+def two_save(backend: type[SimulatedBackend], faults: int) -> Made:
     """Both save one id; then each loads it."""
-    world = SnapshotWorld(place(), faults=faults)
+    world = SnapshotWorld(backend(), faults=faults)
     a, b = world.store(KEY), world.store(KEY)
     return world, [
         lambda: world.save(a, ONE, "a") and world.load(a, ONE),
@@ -24,16 +24,16 @@ def two_save(place: type[SimulatedBackend], faults: int) -> Made:
     ]
 
 
-def one_reads(place: type[SimulatedBackend], faults: int) -> Made:
+def one_reads(backend: type[SimulatedBackend], faults: int) -> Made:
     """One saves with media that is new, and the other one loads that."""
-    world = begun(SnapshotWorld(place(), faults=faults), KEY, texts={ONE: "old"})
+    world = begun(SnapshotWorld(backend(), faults=faults), KEY, texts={ONE: "old"})
     a, b = world.store(KEY), world.store(KEY)
     return world, [lambda: world.save(a, ONE, "a", image=True), lambda: world.load(b, ONE) and world.list(b)]
 
 
-def two_save_with_media(place: type[SimulatedBackend], faults: int) -> Made:
+def two_save_with_media(backend: type[SimulatedBackend], faults: int) -> Made:
     """The same media in both."""
-    world = begun(SnapshotWorld(place(), faults=faults), KEY, texts={ONE: "old"})
+    world = begun(SnapshotWorld(backend(), faults=faults), KEY, texts={ONE: "old"})
     a, b = world.store(KEY), world.store(KEY)
     return world, [
         lambda: world.save(a, ONE, "a", image=True),
@@ -41,9 +41,9 @@ def two_save_with_media(place: type[SimulatedBackend], faults: int) -> Made:
     ]
 
 
-def saves_and_deletes(place: type[SimulatedBackend], faults: int) -> Made:
+def saves_and_deletes(backend: type[SimulatedBackend], faults: int) -> Made:
     """One deletes what the other one replaces; then it is listed."""
-    world = begun(SnapshotWorld(place(), faults=faults), KEY, texts={ONE: "old"})
+    world = begun(SnapshotWorld(backend(), faults=faults), KEY, texts={ONE: "old"})
     a, b = world.store(KEY), world.store(KEY)
     return world, [
         lambda: world.save(a, ONE, "a"),
@@ -51,9 +51,9 @@ def saves_and_deletes(place: type[SimulatedBackend], faults: int) -> Made:
     ]
 
 
-def deletes_and_saves_again(place: type[SimulatedBackend], faults: int) -> Made:
+def deletes_and_saves_again(backend: type[SimulatedBackend], faults: int) -> Made:
     """One deletes, and saves again; the other one saves beside that."""
-    world = begun(SnapshotWorld(place(), faults=faults), KEY, texts={ONE: "old"})
+    world = begun(SnapshotWorld(backend(), faults=faults), KEY, texts={ONE: "old"})
     a, b = world.store(KEY), world.store(KEY)
     return world, [
         lambda: world.delete(a, ONE) and world.save(a, ONE, "a"),
@@ -61,9 +61,9 @@ def deletes_and_saves_again(place: type[SimulatedBackend], faults: int) -> Made:
     ]
 
 
-def lists_what_is_saved_again(place: type[SimulatedBackend], faults: int) -> Made:
+def lists_what_is_saved_again(backend: type[SimulatedBackend], faults: int) -> Made:
     """One deletes, and saves again, beside one who lists; then it is listed."""
-    world = begun(SnapshotWorld(place(), faults=faults), KEY, texts={ONE: "old"})
+    world = begun(SnapshotWorld(backend(), faults=faults), KEY, texts={ONE: "old"})
     a, b = world.store(KEY), world.store(KEY)
     return world, [
         lambda: world.delete(a, ONE) and world.save(a, ONE, "a") and world.list(a),
@@ -71,39 +71,39 @@ def lists_what_is_saved_again(place: type[SimulatedBackend], faults: int) -> Mad
     ]
 
 
-def one_seals(place: type[SimulatedBackend], faults: int) -> Made:
+def one_seals(backend: type[SimulatedBackend], faults: int) -> Made:
     """A plain store is sealed while a process without the key saves a new snapshot."""
-    world = begun(SnapshotWorld(place(), faults=faults), texts={ONE: "old"})
+    world = begun(SnapshotWorld(backend(), faults=faults), texts={ONE: "old"})
     keyless, sealing = world.store(), world.store()
     world.save(keyless, ONE, "known")  # so that it has a witness
     return world, [lambda: world.save(keyless, TWO, "new"), lambda: world.rotate(sealing, KEY)]
 
 
-def one_seals_what_is_replaced(place: type[SimulatedBackend], faults: int) -> Made:
+def one_seals_what_is_replaced(backend: type[SimulatedBackend], faults: int) -> Made:
     """The same, while a process without the key replaces a snapshot."""
-    world = begun(SnapshotWorld(place(), faults=faults), texts={ONE: "old"})
+    world = begun(SnapshotWorld(backend(), faults=faults), texts={ONE: "old"})
     keyless, sealing = world.store(), world.store()
     return world, [lambda: world.save(keyless, ONE, "new"), lambda: world.rotate(sealing, KEY)]
 
 
-def one_seals_with_media(place: type[SimulatedBackend], faults: int) -> Made:
+def one_seals_with_media(backend: type[SimulatedBackend], faults: int) -> Made:
     """The same, with media that is new."""
-    world = begun(SnapshotWorld(place(), faults=faults), texts={ONE: "old"})
+    world = begun(SnapshotWorld(backend(), faults=faults), texts={ONE: "old"})
     keyless, sealing = world.store(), world.store()
     world.save(keyless, ONE, "known")
     return world, [lambda: world.save(keyless, TWO, "new", image=True), lambda: world.rotate(sealing, KEY)]
 
 
-def one_rotates(place: type[SimulatedBackend], faults: int) -> Made:
+def one_rotates(backend: type[SimulatedBackend], faults: int) -> Made:
     """A rotation, while a store that has both keys replaces a snapshot."""
-    world = begun(SnapshotWorld(place(), faults=faults), KEY, texts={ONE: "old"})
+    world = begun(SnapshotWorld(backend(), faults=faults), KEY, texts={ONE: "old"})
     late, rotating = world.store(OTHER_KEY, KEY), world.store(KEY)
     return world, [lambda: world.save(late, ONE, "new"), lambda: world.rotate(rotating, OTHER_KEY)]
 
 
-def the_key_comes_too_late(place: type[SimulatedBackend], faults: int) -> Made:
+def the_key_comes_too_late(backend: type[SimulatedBackend], faults: int) -> Made:
     """A rotation, while a store that has only the old key replaces a snapshot, and then loads it."""
-    world = begun(SnapshotWorld(place(), faults=faults), KEY, texts={ONE: "old"})
+    world = begun(SnapshotWorld(backend(), faults=faults), KEY, texts={ONE: "old"})
     early, rotating = world.store(KEY), world.store(KEY)
     return world, [
         lambda: world.save(early, ONE, "new") and world.load(early, ONE),
@@ -111,17 +111,17 @@ def the_key_comes_too_late(place: type[SimulatedBackend], faults: int) -> Made:
     ]
 
 
-def one_collects(place: type[SimulatedBackend], faults: int) -> Made:
+def one_collects(backend: type[SimulatedBackend], faults: int) -> Made:
     """Unreferenced media is collected while another process saves a snapshot with it."""
-    world = begun(SnapshotWorld(place(), faults=faults), KEY, texts={ONE: "old"}, image=True)
+    world = begun(SnapshotWorld(backend(), faults=faults), KEY, texts={ONE: "old"}, image=True)
     a, collecting = world.store(KEY), world.store(KEY)
     world.delete(collecting, ONE)
     return world, [lambda: world.save(a, TWO, "a", image=True), lambda: world.collect(collecting)]
 
 
-def storm(place: type[SimulatedBackend], faults: int) -> Made:
+def storm(backend: type[SimulatedBackend], faults: int) -> Made:
     """Three stores, one of which seals: all that can be done, of three ids."""
-    world = begun(SnapshotWorld(place(), faults=faults), texts={ONE: "one", TWO: "two"}, image=True)
+    world = begun(SnapshotWorld(backend(), faults=faults), texts={ONE: "one", TWO: "two"}, image=True)
     a, b, c = world.store(), world.store(), world.store()
 
     def keyless(store: Any, name: str) -> None:
@@ -140,9 +140,9 @@ def storm(place: type[SimulatedBackend], faults: int) -> Made:
     return world, [lambda: keyless(a, "a"), lambda: keyless(b, "b"), seals]
 
 
-def storm_of_media(place: type[SimulatedBackend], faults: int) -> Made:
+def storm_of_media(backend: type[SimulatedBackend], faults: int) -> Made:
     """Three stores with one key: saves with media, deletes, collections."""
-    world = begun(SnapshotWorld(place(), faults=faults), KEY, texts={ONE: "one"}, image=True)
+    world = begun(SnapshotWorld(backend(), faults=faults), KEY, texts={ONE: "one"}, image=True)
     a, b, c = (world.store(KEY) for _ in range(3))
 
     def works(store: Any, name: str, id: str) -> None:
@@ -160,7 +160,7 @@ def storm_of_media(place: type[SimulatedBackend], faults: int) -> Made:
     return world, [
         lambda: works(a, "a", ONE),
         lambda: works(b, "b", TWO),
-        collects if place is SimulatedBackend else (lambda: None),
+        collects if backend is SimulatedBackend else (lambda: None),
     ]
 
 

@@ -37,7 +37,7 @@ def test_no_part_of_a_password_with_signs_is_told(address: str) -> None:
     """Q4, B1: whatever a password contains unescaped, no part of it or of the user is in a backend's name or an error."""
     told = [printable_name(address), without_credentials(f"refused: {address} [1]")]
     try:
-        told += [repr(place := open_backend(address)), place.name]
+        told += [repr(backend := open_backend(address)), backend.name]
     except (ValueError, BackendError) as error:
         told += [str(error)]
     for text in told:

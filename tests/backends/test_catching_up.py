@@ -44,8 +44,8 @@ KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 Disk = SimulatedFileSystem
 
 
-def brought_up(disk: Disk, place: SimulatedBackend, **options: bool) -> int:
-    made = restore(place, ID, FOLDER, file_system=disk, waits_seconds=WAITS, **options)
+def brought_up(disk: Disk, backend: SimulatedBackend, **options: bool) -> int:
+    made = restore(backend, ID, FOLDER, file_system=disk, waits_seconds=WAITS, **options)
     assert not made.is_new
     return made.added_records
 
@@ -53,34 +53,34 @@ def brought_up(disk: Disk, place: SimulatedBackend, **options: bool) -> int:
 # ---- to the byte -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("new_place", [SimulatedBackend, SimulatedObjectStore])
+@pytest.mark.parametrize("new_backend", [SimulatedBackend, SimulatedObjectStore])
 @KEYS
-def test_a_folder_of_any_moment_continues_to_the_byte(new_place: type[SimulatedBackend], key: bytes | None) -> None:
+def test_a_folder_of_any_moment_continues_to_the_byte(new_backend: type[SimulatedBackend], key: bytes | None) -> None:
     """S5, S6, P1: every file is what a new folder has, also behind a power cut; and a second run finds nothing to do."""
-    place = new_place()
-    *moments, last = every_moment(place, key)
+    backend = new_backend()
+    *moments, last = every_moment(backend, key)
     whole = files_in(last, FOLDER)
     counts = []
     for disk in moments:
-        counts.append(brought_up(disk, place, with_key=True))
+        counts.append(brought_up(disk, backend, with_key=True))
         assert files_in(disk, FOLDER) == whole
-        assert brought_up(disk, place) == 0
+        assert brought_up(disk, backend) == 0
         assert files_in(disk.worst_power_failure(), FOLDER) == whole
     assert counts == [3 + 4 + 4, 2 + 4 + 4, 4 + 4, 4 + 4, 1 + 4, 4, 3, 2, 1]
     with library_on(last, key).open(ID) as conversation:
         conversation.append_message(user_message("here"))
-    assert shipped(last, place).sent_records == 1
+    assert shipped(last, backend).sent_records == 1
 
 
 def test_the_folder_that_was_shipped_continues_from_its_copy() -> None:
     """Shipped, continued on the backend, and restored into the original folder."""
-    disk, place = Disk(), SimulatedBackend()
+    disk, backend = Disk(), SimulatedBackend()
     begun(disk).close()
-    shipped(disk, place)
-    with ConversationLibrary(place, file_system=Disk(seed=7)).open(ID, take_over=True) as there:
+    shipped(disk, backend)
+    with ConversationLibrary(backend, file_system=Disk(seed=7)).open(ID, take_over=True) as there:
         there.append_message(user_message("there"))
         there.update_metadata(labels={"title": "given there"})
-    assert brought_up(disk, place) == 1
+    assert brought_up(disk, backend) == 1
     with library_on(disk).open(ID) as conversation:
         assert conversation.get_messages()[-1] == user_message("there")
         assert conversation.get_metadata().labels == {"title": "given there"}
@@ -88,37 +88,37 @@ def test_the_folder_that_was_shipped_continues_from_its_copy() -> None:
 
 def test_metadata_alone_may_be_behind() -> None:
     """No record is new, and the title is."""
-    disk, place = Disk(), SimulatedBackend()
+    disk, backend = Disk(), SimulatedBackend()
     begun(disk).close()
-    shipped(disk, place)
+    shipped(disk, backend)
     behind = disk.copy()
     with library_on(disk).open(ID) as conversation:
         conversation.update_metadata(labels={"title": "another"})
-    shipped(disk, place)
-    assert brought_up(behind, place) == 0
+    shipped(disk, backend)
+    assert brought_up(behind, backend) == 0
     assert files_in(behind, FOLDER) == files_in(disk, FOLDER)
 
 
 def test_a_torn_tail_is_kept_and_the_folder_continues() -> None:
     """The end of a line that a crash cut off goes to quarantine, as by any load."""
-    place = SimulatedBackend()
-    behind, *_, last = every_moment(place, None)
+    backend = SimulatedBackend()
+    behind, *_, last = every_moment(backend, None)
     path = f"{FOLDER}/transcript.jsonl"
     behind.write_file(path, (behind.tree()[path] or b"") + b'{"seq":3,"at":"20')
-    brought_up(behind, place)
+    brought_up(behind, backend)
     assert files_in(behind, FOLDER) == files_in(last, FOLDER)
     assert any(name.startswith("quarantine/") for name in files_in(behind, FOLDER, quarantine=True))
 
 
 def test_a_key_that_is_there_stays() -> None:
     """A folder whose key was wrapped again does not get the earlier wrapping back."""
-    place = SimulatedBackend()
-    behind, *_ = every_moment(place, KEY)
+    backend = SimulatedBackend()
+    behind, *_ = every_moment(backend, KEY)
     new_key = bytes(range(32, 64))
     rotated = ConversationLibrary("/library", file_system=behind, encryption_key=new_key, retired_keys=[KEY])
     rotated.rotate_key()
     wrapped = files_in(behind, FOLDER)["key.json"]
-    assert brought_up(behind, place, with_key=True) == 11
+    assert brought_up(behind, backend, with_key=True) == 11
     assert files_in(behind, FOLDER)["key.json"] == wrapped
     with library_on(behind, new_key).open(ID) as conversation:
         assert conversation.get_messages()[-1] == user_message("last")
@@ -126,15 +126,15 @@ def test_a_key_that_is_there_stays() -> None:
 
 def test_a_folder_that_was_plain_gets_the_key_of_what_was_sealed_since() -> None:
     """It gets sealed generations, which need the key beside them."""
-    disk, place = Disk(), SimulatedBackend()
+    disk, backend = Disk(), SimulatedBackend()
     begun(disk).close()
-    shipped(disk, place)
+    shipped(disk, backend)
     behind = disk.copy()
     with ConversationStore(FOLDER, encryption_key=KEY, file_system=disk) as conversation:
         conversation.seal(keep_plain=True)
         conversation.append_message(user_message("sealed"))
-    shipped(disk, place, with_key=True)
-    brought_up(behind, place, with_key=True)
+    shipped(disk, backend, with_key=True)
+    brought_up(behind, backend, with_key=True)
     assert files_in(behind, FOLDER) == files_in(disk, FOLDER)
     with library_on(behind, KEY).open(ID) as conversation:
         assert conversation.get_messages()[-1] == user_message("sealed")
@@ -177,13 +177,13 @@ def title_given_back(disk: Disk) -> None:
 )
 def test_a_folder_that_continued_by_itself_is_left_unchanged(moment: int, part: Callable[[Disk], None]) -> None:
     """S5: both heads are named, and no byte of it is changed."""
-    place = SimulatedBackend()
-    moments = every_moment(place, None)
+    backend = SimulatedBackend()
+    moments = every_moment(backend, None)
     disk = moments[moment]
     part(disk)
     before = files_in(disk, FOLDER, quarantine=True)
     with pytest.raises(ConversationExistsError) as told:
-        brought_up(disk, place)
+        brought_up(disk, backend)
     assert files_in(disk, FOLDER, quarantine=True) == before
     if part is not damaged:
         theirs, ours = moments[-1], disk
@@ -194,35 +194,35 @@ def test_a_folder_that_continued_by_itself_is_left_unchanged(moment: int, part: 
 
 def test_a_title_given_back_is_a_change() -> None:
     """S5: the backend once had the folder's metadata, but the folder's is newer than anything there."""
-    disk, place = Disk(), SimulatedBackend()
+    disk, backend = Disk(), SimulatedBackend()
     begun(disk).close()
-    shipped(disk, place)
-    with ConversationLibrary(place, file_system=Disk(seed=7)).open(ID, take_over=True) as there:
+    shipped(disk, backend)
+    with ConversationLibrary(backend, file_system=Disk(seed=7)).open(ID, take_over=True) as there:
         there.update_metadata(labels={"title": "B"})
     for _ in range(50):
         disk.now_us()
     title_given_back(disk)
     before = files_in(disk, FOLDER)
-    assert brought_up(disk, place) == 0
+    assert brought_up(disk, backend) == 0
     assert files_in(disk, FOLDER) == before
 
 
 def test_a_folder_with_a_writer_is_left_unchanged() -> None:
     """An active writer is not disturbed and continues; a folder that lacks nothing is not reported."""
-    place = SimulatedBackend()
-    behind, *_, last = every_moment(place, None)
+    backend = SimulatedBackend()
+    behind, *_, last = every_moment(backend, None)
     with library_on(behind).open(ID) as conversation:
         with pytest.raises(ConversationLockedError):
-            brought_up(behind.another_process(), place)
+            brought_up(behind.another_process(), backend)
         conversation.append_message(user_message("goes on"))
     with library_on(last).open(ID):
-        assert brought_up(last.another_process(), place) == 0
+        assert brought_up(last.another_process(), backend) == 0
 
 
 def writer_between_the_look_and_the_lock() -> Disk:
     """A writer opens the folder when it was found to be behind, appends, and closes it."""
-    place = SimulatedBackend()
-    behind, *_ = every_moment(place, None)
+    backend = SimulatedBackend()
+    behind, *_ = every_moment(backend, None)
 
     def comes(call: FileSystemCall) -> None:
         if call.name == "try_lock" and call.path.startswith(FOLDER):
@@ -231,7 +231,7 @@ def writer_between_the_look_and_the_lock() -> Disk:
 
     behind.on_call = comes
     with suppress(ConversationExistsError):
-        brought_up(behind, place)
+        brought_up(behind, backend)
     return behind
 
 
@@ -267,15 +267,15 @@ class CatchingUp(Case):
 
 def _ahead(change: Callable[[ConversationStore], object]) -> tuple[SimulatedBackend, Disk]:
     """A backend one commit ahead of a folder."""
-    place, machine = SimulatedBackend(), Disk()
-    with ConversationLibrary(place, file_system=machine).create(
+    backend, machine = SimulatedBackend(), Disk()
+    with ConversationLibrary(backend, file_system=machine).create(
         id=model.ID, provider="claude", messages=[user_message("first"), user_message("second")]
     ) as conversation:
         conversation.replace_transcript([user_message("summary"), user_message("of the two")])
         disk = Disk(page_bytes=256, sector_bytes=64)
-        restore(place, model.ID, model.DIRECTORY, file_system=disk)
+        restore(backend, model.ID, model.DIRECTORY, file_system=disk)
         change(conversation)
-    return place, disk
+    return backend, disk
 
 
 def _one_ahead() -> SimulatedBackend:
@@ -319,8 +319,8 @@ def test_a_folder_that_is_cut_off_is_as_it_was_or_up_to_date(
 
 def cut_at_calls(key: bytes | None, step: int = 1) -> int:
     """Two generations behind: killed at every call, or at every ``step``-th, and the power cut then; what is there opens, and the next run makes it whole."""
-    place = SimulatedBackend()
-    first, *_, last = every_moment(place, key)
+    backend = SimulatedBackend()
+    first, *_, last = every_moment(backend, key)
     whole, seen = files_in(last, FOLDER), set[str]()
     number = 0
     while True:
@@ -333,7 +333,7 @@ def cut_at_calls(key: bytes | None, step: int = 1) -> int:
 
         disk.on_call = on_call
         is_killed = isinstance(
-            tried(restore, place, ID, FOLDER, file_system=disk, with_key=True, waits_seconds=WAITS), SimulatedStop
+            tried(restore, backend, ID, FOLDER, file_system=disk, with_key=True, waits_seconds=WAITS), SimulatedStop
         )
         for left in (disk.kill_process(), disk.kill_process().worst_power_failure()):
             with library_on(left, key).open(ID, read_only=True) as conversation:
@@ -341,7 +341,7 @@ def cut_at_calls(key: bytes | None, step: int = 1) -> int:
                 generations = [each.number for each in conversation.generations()]
                 assert generations == [*range(generations[-1] + 1)]
             assert verify(FOLDER, file_system=left).findings == ()
-            brought_up(left, place, with_key=True)
+            brought_up(left, backend, with_key=True)
             after = files_in(left, FOLDER)
             assert {**after, "metadata.json": b""} == {**whole, "metadata.json": b""}
             with library_on(left, key).open(ID, read_only=True) as conversation:
@@ -377,12 +377,12 @@ STEPS = st.lists(st.sampled_from(["append", "batch", "replace", "metadata", "shi
 def test_random_histories_continue_from_any_copy(steps: list[str], is_sealed: bool, packs: bool) -> None:
     """A disk copied at any time, shipped before or not, catches up with the backend's final state."""
     key = KEY if is_sealed else None
-    disk, place = Disk(), SimulatedObjectStore() if packs else SimulatedBackend()
+    disk, backend = Disk(), SimulatedObjectStore() if packs else SimulatedBackend()
     begun(disk, key).close()
     copies = [disk.copy()]
     for number, step in enumerate(steps):
         if step == "ship":
-            shipped(disk, place, with_key=True)
+            shipped(disk, backend, with_key=True)
             continue
         if step == "copy":
             copies.append(disk.copy())
@@ -396,10 +396,10 @@ def test_random_histories_continue_from_any_copy(steps: list[str], is_sealed: bo
                 conversation.replace_transcript([user_message(f"summary {number}")])
             else:
                 conversation.update_metadata(labels={"title": f"{number}"})
-    shipped(disk, place, with_key=True)
+    shipped(disk, backend, with_key=True)
     whole = files_in(disk, FOLDER)
     for behind in copies:
-        refused = tried(brought_up, behind, place, with_key=True)
+        refused = tried(brought_up, behind, backend, with_key=True)
         if refused is None:
             after = files_in(behind, FOLDER)
             assert {**after, "metadata.json": b""} == {**whole, "metadata.json": b""}
@@ -410,25 +410,25 @@ def test_random_histories_continue_from_any_copy(steps: list[str], is_sealed: bo
 
 def test_a_clock_that_is_ahead_of_the_one_that_ships_changes_nothing() -> None:
     """S5, a reported bug: an untouched folder counted as changed until the other clock had passed its last record's time."""
-    disk, place, behind = Disk(), SimulatedBackend(), Disk(seed=7)
+    disk, backend, behind = Disk(), SimulatedBackend(), Disk(seed=7)
     disk.clock_us += 3_600_000_000
     with begun(disk) as conversation:
         conversation.append_message(user_message("one"))
     disk.clock_us -= 3_600_000_000
-    shipped(disk, place)
-    restore(place, ID, FOLDER, file_system=behind)
+    shipped(disk, backend)
+    restore(backend, ID, FOLDER, file_system=behind)
     disk.clock_us += 3_600_000_000
     with library_on(disk).open(ID) as conversation:
         conversation.append_message(user_message("two"))
     disk.clock_us -= 3_600_000_000
-    shipped(disk, place)
-    assert brought_up(behind, place) == 1
+    shipped(disk, backend)
+    assert brought_up(behind, backend) == 1
 
 
 def test_a_disk_that_is_full_on_the_way_says_what_stands_there() -> None:
     """S6, a reported bug: the error said that the old state is intact, although a later generation had replaced it."""
-    place = SimulatedBackend()
-    first, *_, last = every_moment(place, None)
+    backend = SimulatedBackend()
+    first, *_, last = every_moment(backend, None)
     before = files_in(first, FOLDER)
     later = 0
     for number in range(1000):
@@ -445,7 +445,7 @@ def test_a_disk_that_is_full_on_the_way_says_what_stands_there() -> None:
         disk.on_call = refuse
         told = None
         try:
-            brought_up(disk, place)
+            brought_up(disk, backend)
         except StorageError as error:
             told = error
         if told is None:
@@ -457,6 +457,6 @@ def test_a_disk_that_is_full_on_the_way_says_what_stands_there() -> None:
             assert told.hint is Hint.FREE_SPACE
             later += not is_as_before
         disk.on_call = None
-        brought_up(disk, place)
+        brought_up(disk, backend)
         assert files_in(disk, FOLDER) == files_in(last, FOLDER)
     assert later

@@ -36,16 +36,16 @@ HELLO = b'{"role": "user", "content": "Hello"}\n{"role": "assistant", "content":
 
 
 @pytest.fixture
-def place() -> str:
+def backend() -> str:
     """The address of a new object store in memory, which lives as long as this process."""
     return f"memory:///{uuid.uuid4().hex}"
 
 
 @pytest.fixture
-def begun(cli: Cli, place: str) -> str:
+def begun(cli: Cli, backend: str) -> str:
     """The address of a backend with one conversation."""
-    assert cli("record", f"{place}/{ONE}", "--provider", "claude", stdin=HELLO) == (0, "1\n2\n", "")
-    return place
+    assert cli("record", f"{backend}/{ONE}", "--provider", "claude", stdin=HELLO) == (0, "1\n2\n", "")
+    return backend
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------------
@@ -139,16 +139,18 @@ def test_what_stands_there_is_shown_as_in_a_folder(cli: Cli, begun: str) -> None
     assert "Good evening" in cli("export", f"{begun}/last", "--to", "markdown").out
 
 
-def test_a_list_has_the_titles_that_a_key_opens(cli: Cli, place: str, tmp_path: Path, a_cache_of_its_own: None) -> None:
+def test_a_list_has_the_titles_that_a_key_opens(
+    cli: Cli, backend: str, tmp_path: Path, a_cache_of_its_own: None
+) -> None:
     """As in a folder, whether or not a query chooses; a key that opens nothing is reported."""
     keys = [str(tmp_path / name) for name in ("right", "wrong")]
     assert [cli("new-key", key).code for key in keys] == [0, 0]
-    assert cli("record", f"{place}/{ONE}", "--provider", "claude", "--key-file", keys[0], stdin=HELLO).code == 0
-    assert cli("rename", f"{place}/{ONE}", "Moving house", "--key-file", keys[0]).code == 0
+    assert cli("record", f"{backend}/{ONE}", "--provider", "claude", "--key-file", keys[0], stdin=HELLO).code == 0
+    assert cli("rename", f"{backend}/{ONE}", "Moving house", "--key-file", keys[0]).code == 0
     for query in ([], ["--model", ""], ["--filter", "id:0b8f"]):
-        assert "Moving house" not in cli("list", place, *query).out
-        assert "Moving house" in cli("list", place, *query, "--key-file", keys[0]).out
-        code, out, err = cli("list", place, *query, "--key-file", keys[1])
+        assert "Moving house" not in cli("list", backend, *query).out
+        assert "Moving house" in cli("list", backend, *query, "--key-file", keys[0]).out
+        code, out, err = cli("list", backend, *query, "--key-file", keys[1])
         assert (code, "Moving house" in out, "not opened by the key" in err) == (0, False, True)
 
 
@@ -196,14 +198,14 @@ def test_a_page_of_it(cli: Cli, begun: str, tmp_path: Path) -> None:
     assert "Good evening" in (tmp_path / "it.html").read_text()
 
 
-def test_other_programs_histories_go_there(cli: Cli, place: str, tmp_path: Path, a_cache_of_its_own: None) -> None:
+def test_other_programs_histories_go_there(cli: Cli, backend: str, tmp_path: Path, a_cache_of_its_own: None) -> None:
     """F2: importing into a backend twice has the effect of once."""
     (tmp_path / "notes.jsonl").write_bytes(HELLO)
-    assert "1 created" in cli("import", str(tmp_path / "notes.jsonl"), "--into", place).out
-    again = cli("import", str(tmp_path / "notes.jsonl"), "--into", place)
+    assert "1 created" in cli("import", str(tmp_path / "notes.jsonl"), "--into", backend).out
+    again = cli("import", str(tmp_path / "notes.jsonl"), "--into", backend)
     assert again.code == 0
     assert "created" not in again.out
-    assert len(cli("list", place).out.splitlines()) == 1
+    assert len(cli("list", backend).out.splitlines()) == 1
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------------
@@ -291,9 +293,9 @@ def test_snapshots_there(cli: Cli, begun: str, keys: tuple[str, str]) -> None:
     assert (misused.code, "snapshots are kept at the address of a library" in misused.err) == (2, True)
 
 
-def test_a_prune_there_keeps_snapshots_there(cli: Cli, begun: str, place: str, keys: tuple[str, str]) -> None:
+def test_a_prune_there_keeps_snapshots_there(cli: Cli, begun: str, backend: str, keys: tuple[str, str]) -> None:
     """Snapshots may be on this backend or another. With a wrong key nothing is removed."""
-    kept = f"{place}-kept"
+    kept = f"{backend}-kept"
     assert cli("snapshot", "save", f"{begun}/{ONE}", "--store", kept, "--key-file", keys[0]).code == 0
     prune = ("prune", begun, "--older-than", "0d", "--yes", "--snapshots", kept, "--key-file")
     assert cli(*prune, keys[1]).code == 2
@@ -315,16 +317,16 @@ def test_a_prune_there_has_the_keys(cli: Cli, begun: str, keys: tuple[str, str])
 # ---- copies ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_of_it(cli: Cli, begun: str, place: str, keys: tuple[str, str], tmp_path: Path) -> None:
+def test_a_snapshot_of_it(cli: Cli, begun: str, backend: str, keys: tuple[str, str], tmp_path: Path) -> None:
     """Snapshot save of a plain and of a sealed conversation, into a local store; and restore continues a conversation there."""
     store = str(tmp_path / "kept")
     saved = cli("snapshot", "save", begun, "last", "--store", store)
     assert saved.code == 0
     assert "Good evening" in cli("snapshot", "show", saved.out.strip(), "--store", store).out
-    other = f"{place}/6f1c2c0e-53cb-4d7e-8a5f-0a3a1c7d9e21"
+    other = f"{backend}/6f1c2c0e-53cb-4d7e-8a5f-0a3a1c7d9e21"
     assert cli("snapshot", "restore", saved.out.strip(), "--store", store, "--into", other).code == 0
     assert "Good evening" in cli("show", other).out
-    assert cli("snapshot", "restore", saved.out.strip(), "--store", store, "--into", place).code == 2
+    assert cli("snapshot", "restore", saved.out.strip(), "--store", store, "--into", backend).code == 2
     assert cli("seal", f"{begun}/{ONE}", "--key-file", keys[0], "--keep-plain").code == 0
     sealed = str(tmp_path / "sealed")
     saved = cli("snapshot", "save", f"{begun}/{ONE}", "--store", sealed, "--key-file", keys[0])
@@ -350,30 +352,30 @@ def test_a_whole_one_is_shown_by_what_shows_what_is_left(cli: Cli, begun: str) -
     assert left.out == cli("show", f"{begun}/{ONE}").out
 
 
-def test_repair_exports_a_damaged_conversation(cli: Cli, place: str, tmp_path: Path) -> None:
+def test_repair_exports_a_damaged_conversation(cli: Cli, backend: str, tmp_path: Path) -> None:
     """`repair` shows what could be kept and exports it into a folder; repaired there, it comes back."""
-    assert cli("record", f"{place}/{ONE}", stdin=HELLO).code == 0
-    assert "intact: nothing to repair" in cli("repair", f"{place}/{ONE}").out
-    damage_on(place, ONE, b"Hello", b"HELLO")
-    assert cli("show", f"{place}/{ONE}").code == 1
-    told = cli("repair", f"{place}/{ONE}")
+    assert cli("record", f"{backend}/{ONE}", stdin=HELLO).code == 0
+    assert "intact: nothing to repair" in cli("repair", f"{backend}/{ONE}").out
+    damage_on(backend, ONE, b"Hello", b"HELLO")
+    assert cli("show", f"{backend}/{ONE}").code == 1
+    told = cli("repair", f"{backend}/{ONE}")
     assert told.code == 1
     assert "salvage: would keep" in told.out
     assert "repair URL --into DIR" in told.out
     assert "/tmp" not in told.out
-    shown = cli("show", "--salvage", f"{place}/{ONE}")
+    shown = cli("show", "--salvage", f"{backend}/{ONE}")
     assert shown.code == 1
     assert "HELLO" in shown.out
     assert "Good evening" in shown.out
     assert f"{ONE}: " in shown.err
     assert "/tmp" not in shown.out + shown.err
-    assert cli("repair", f"{place}/{ONE}", "--apply", "--mode", "salvage").code == 2
-    left = cli("repair", f"{place}/{ONE}", "--into", str(tmp_path / "left"))
+    assert cli("repair", f"{backend}/{ONE}", "--apply", "--mode", "salvage").code == 2
+    left = cli("repair", f"{backend}/{ONE}", "--into", str(tmp_path / "left"))
     assert left.code == 1
     assert cli("repair", str(tmp_path / "left"), "--apply", "--mode", "salvage").code == 0
-    back = cli("fork", str(tmp_path / "left"), "--into", place)
+    back = cli("fork", str(tmp_path / "left"), "--into", backend)
     assert back.code == 0
-    assert "Good evening" in cli("show", f"{place}/{back.out.strip()}").out
+    assert "Good evening" in cli("show", f"{backend}/{back.out.strip()}").out
 
 
 def damage_on(address: str, id: str, what: bytes, by: bytes) -> None:
@@ -385,22 +387,22 @@ def damage_on(address: str, id: str, what: bytes, by: bytes) -> None:
 
 
 MISTAKES = [
-    (("show", "{place}"), "name a conversation in it"),
-    (("show", "{place}", "zzzz"), "there is no conversation 'zzzz'"),
-    (("show", "{place}", "ffff"), "there is no conversation 'ffff'"),
+    (("show", "{backend}"), "name a conversation in it"),
+    (("show", "{backend}", "zzzz"), "there is no conversation 'zzzz'"),
+    (("show", "{backend}", "ffff"), "there is no conversation 'ffff'"),
     (("show", "ftp://host/x/last"), "there is no backend for ftp://"),
-    (("record", "{place}"), "name a conversation in it"),
+    (("record", "{backend}"), "name a conversation in it"),
     (("serve", "ftp://host/x"), "there is no backend for ftp://"),
     (("mcp", "ftp://host/x"), "there is no backend for ftp://"),
-    (("repair", "{place}/last", "--apply"), "a conversation on a backend is not repaired there"),
-    (("seal", "{place}/last"), "seal needs a key"),
+    (("repair", "{backend}/last", "--apply"), "a conversation on a backend is not repaired there"),
+    (("seal", "{backend}/last"), "seal needs a key"),
 ]
 
 
 @pytest.mark.parametrize(("command", "said"), MISTAKES, ids=lambda one: " ".join(one) if isinstance(one, tuple) else "")
 def test_mistakes_of_a_hurried_person(cli: Cli, begun: str, command: tuple[str, ...], said: str) -> None:
     """Each is one line that says what to do; nothing is written."""
-    code, out, err = cli(*(word.format(place=begun) for word in command), stdin=HELLO)
+    code, out, err = cli(*(word.format(backend=begun) for word in command), stdin=HELLO)
     assert code in (1, 2)
     assert out == ""
     assert said in err
@@ -512,10 +514,15 @@ def test_an_agent_continues_from_an_object_store(tmp_path: Path) -> None:
 @LONG
 def test_no_command_tells_the_password(postgres: PostgresServer, cli: Cli) -> None:
     """Q4: neither a result nor an error of any command has the user or the password of the address."""
-    place = postgres.schema()
-    said = [cli("list", place), cli("show", place, "last"), cli("record", f"{place}/{ONE}", stdin=HELLO)]
-    said += [cli(name, f"{place}/{ONE}") for name in ("show", "verify", "head", "generations", "repair", "seal")]
-    said += [cli("list", place), cli("fork", f"{place}/{ONE}"), cli("show", place, "ffff"), cli("search", "x", place)]
+    backend = postgres.schema()
+    said = [cli("list", backend), cli("show", backend, "last"), cli("record", f"{backend}/{ONE}", stdin=HELLO)]
+    said += [cli(name, f"{backend}/{ONE}") for name in ("show", "verify", "head", "generations", "repair", "seal")]
+    said += [
+        cli("list", backend),
+        cli("fork", f"{backend}/{ONE}"),
+        cli("show", backend, "ffff"),
+        cli("search", "x", backend),
+    ]
     said += [
         cli("show", f"{postgres.url(database='no_such')}/{ONE}"),
         cli("show", f"{postgres.url(password='wrong')}/{ONE}"),
@@ -530,9 +537,9 @@ def test_no_command_tells_the_password(postgres: PostgresServer, cli: Cli) -> No
 # ---- whole lives on servers ------------------------------------------------------------------------------------------------
 
 
-def every_command(cli: Cli, place: str, keys: tuple[str, str], tmp_path: Path) -> list[str]:
+def every_command(cli: Cli, backend: str, keys: tuple[str, str], tmp_path: Path) -> list[str]:
     """What is done to a library on a server from a shell, with all that was printed."""
-    at, one, two = f"{place}/{ONE}", *keys
+    at, one, two = f"{backend}/{ONE}", *keys
     said: list[str] = []
 
     def do(*words: str, code: int = 0, stdin: bytes = b"") -> str:
@@ -544,7 +551,7 @@ def every_command(cli: Cli, place: str, keys: tuple[str, str], tmp_path: Path) -
     do("record", at, "--provider", "claude", stdin=HELLO)
     assert "intact: nothing to repair" in do("repair", at)
     assert "#2 is the first" in do("bisect", at, "--", "sh", "-c", '! grep -q evening "$0/transcript.jsonl"')
-    for kept in (str(tmp_path / "kept"), place):
+    for kept in (str(tmp_path / "kept"), backend):
         saved = do("snapshot", "save", at, "--store", kept).strip()
         assert "Good evening" in do("snapshot", "show", saved, "--store", kept)
         assert saved in do("snapshot", "list", "--store", kept)
@@ -552,27 +559,27 @@ def every_command(cli: Cli, place: str, keys: tuple[str, str], tmp_path: Path) -
     do("seal", at, "--key-file", one, code=1)
     do("seal", at, "--key-file", one, "--keep-plain")
     assert "Good evening" not in do("show", at, code=1)
-    do("rotate-key", place, "--key-file", one, "--new-key-file", two)
+    do("rotate-key", backend, "--key-file", one, "--new-key-file", two)
     assert "the key opens every record" in do("verify", at, "--key-file", two)
     do("unseal", at, "--key-file", two)
     assert "Good evening" in do("show", at)
     do("seal", at, "--key-file", two, "--keep-plain")
     do("shred", at, "--yes", code=1)  # it was plain once, and those slots can be read
     do("show", at, "--key-file", two, code=1)
-    due = ("prune", place, "--older-than", "0d", "--yes")
+    due = ("prune", backend, "--older-than", "0d", "--yes")
     assert "it can never be read again" in do(
-        *due, "--key-file", two, "--snapshots", place, code=1
+        *due, "--key-file", two, "--snapshots", backend, code=1
     )  # so it is not kept
     do(*due)
-    assert do("list", place, "--json") == ""
+    assert do("list", backend, "--json") == ""
     return said
 
 
-def served(place: str, tmp_path: Path, **more: str) -> bytes:
+def served(backend: str, tmp_path: Path, **more: str) -> bytes:
     """The list and the one conversation of a library, as ``transcript-store serve`` answers in a process of its own."""
     from tests.view.server import serving as pages
 
-    with pages(place, tmp_path / "cache", environment=more) as server:
+    with pages(backend, tmp_path / "cache", environment=more) as server:
         (own_id,) = set(re.findall(rb"c/([0-9a-f-]{36})/", (listed := server.get()).body))
         page = server.get(f"c/{own_id.decode()}/")
         missing = server.get("c/0b8f5c1e-4f6d-4f0e-9d5b-000000000000/")
@@ -581,12 +588,12 @@ def served(place: str, tmp_path: Path, **more: str) -> bytes:
     return listed.body + page.body + missing.body
 
 
-def asked(place: str, tmp_path: Path, **more: str) -> str:
+def asked(backend: str, tmp_path: Path, **more: str) -> str:
     """What ``transcript-store mcp`` answers to an agent, in a process of its own."""
     anyio, client = pytest.importorskip("anyio"), pytest.importorskip("mcp.client", reason="needs the extra `mcp`")
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    command = [*COMMAND, "mcp", place]
+    command = [*COMMAND, "mcp", backend]
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "agent"), **more}
     answers: list[str] = []
 
@@ -611,9 +618,9 @@ def test_every_command_on_postgresql(
 ) -> None:
     """Q4: each command works there, and nothing that any of them prints, serves or answers has the user or the password."""
     said = every_command(cli, postgres.schema(), keys, tmp_path)
-    place = postgres.schema()
-    assert cli("record", f"{place}/{ONE}", stdin=HELLO).code == 0
-    said += [served(place, tmp_path).decode(), asked(place, tmp_path)]
+    backend = postgres.schema()
+    assert cli("record", f"{backend}/{ONE}", stdin=HELLO).code == 0
+    said += [served(backend, tmp_path).decode(), asked(backend, tmp_path)]
     for text in said:
         assert PASSWORD not in text
         assert USER not in text
@@ -635,9 +642,9 @@ def test_every_command_on_an_object_store(
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         said = every_command(cli, "s3://tests/one", keys, tmp_path)
-        place = "s3://tests/two"
-        assert cli("record", f"{place}/{ONE}", stdin=HELLO).code == 0
-        said += [served(place, tmp_path, **environment).decode(), asked(place, tmp_path)]
+        backend = "s3://tests/two"
+        assert cli("record", f"{backend}/{ONE}", stdin=HELLO).code == 0
+        said += [served(backend, tmp_path, **environment).decode(), asked(backend, tmp_path)]
     finally:
         server.kill()
     for text in said:

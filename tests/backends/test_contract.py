@@ -12,11 +12,11 @@ from transcript_store.backends import BackendError, SlotRange, StoredSummary
 from transcript_store.testing import SimulatedBackend, SimulatedObjectStore, check_backend
 
 
-@pytest.mark.parametrize("make_place", [SimulatedBackend, SimulatedObjectStore])
-def test_the_simulated_backends_keep_the_contract(make_place: type[SimulatedBackend]):
+@pytest.mark.parametrize("make_backend", [SimulatedBackend, SimulatedObjectStore])
+def test_the_simulated_backends_keep_the_contract(make_backend: type[SimulatedBackend]):
     """E1 to E17."""
-    place = make_place()
-    check_backend(lambda: place)
+    backend = make_backend()
+    check_backend(lambda: backend)
 
 
 class Forgets(SimulatedBackend):
@@ -235,8 +235,8 @@ class PutsTheKeyIntoASlot(SimulatedBackend):
 
 def test_a_backend_need_not_know_labels():
     """E14: then it says so."""
-    place = HasNoLabels()
-    check_backend(lambda: place)
+    backend = HasNoLabels()
+    check_backend(lambda: backend)
 
 
 @pytest.mark.parametrize(
@@ -281,9 +281,9 @@ def test_a_backend_need_not_know_labels():
 )
 def test_the_contract_objects(wrong: type[SimulatedBackend], rule: str):
     """A backend that breaks a rule is named by it. (Lost races, E4 and E8, show only on a backend with threads.)"""
-    place = wrong()
+    backend = wrong()
     with pytest.raises(AssertionError) as told:
-        check_backend(lambda: place)
+        check_backend(lambda: backend)
     assert str(told.value).startswith(f"{rule},")
 
 

@@ -34,8 +34,8 @@ from transcript_store._log.record import close_line
 from transcript_store.backends import BackendConversation, BackendError, ConversationTakenOverError
 from transcript_store.testing import BackendRequest, Fate, SimulatedBackend, SimulatedObjectStore, SimulatedStop
 
-BOTH = pytest.mark.parametrize("make_place", [SimulatedBackend, SimulatedObjectStore])
-MakePlace = Callable[[], SimulatedBackend]
+BOTH = pytest.mark.parametrize("make_backend", [SimulatedBackend, SimulatedObjectStore])
+MakeBackend = Callable[[], SimulatedBackend]
 
 
 def message(text: str) -> dict[str, str]:
@@ -48,8 +48,8 @@ class Begun:
     def __init__(self) -> None:
         self.worlds: list[World] = []
 
-    def __call__(self, place: SimulatedBackend, *written: str, **metadata: Any) -> tuple[World, BackendConversation]:
-        world = World(place)
+    def __call__(self, backend: SimulatedBackend, *written: str, **metadata: Any) -> tuple[World, BackendConversation]:
+        world = World(backend)
         self.worlds.append(world)
         store = world.session("first")
         store.initialize(**metadata)
@@ -70,10 +70,10 @@ def begun() -> Iterator[Begun]:
 
 
 @BOTH
-def test_what_was_appended_is_there_for_another_host(begun: Begun, make_place: MakePlace):
+def test_what_was_appended_is_there_for_another_host(begun: Begun, make_backend: MakeBackend):
     """R1, R2: messages, batches, events, metadata and a replace come back; a batch is one slot."""
-    place = make_place()
-    world, log = begun(place, "one", provider="claude", labels={"a": "b"})
+    backend = make_backend()
+    world, log = begun(backend, "one", provider="claude", labels={"a": "b"})
     stored = log.append_messages([message("two"), None, message("three")], extras=[None, {"n": 1}, {"usage": 5}])
     log.update_metadata(model="m-1")
     there = world.session("there")
@@ -88,13 +88,13 @@ def test_what_was_appended_is_there_for_another_host(begun: Begun, make_place: M
     reader = world.read()
     assert texts(reader) == ["summary", "four"]
     assert reader.get_metadata().generation == 1
-    assert sum(name.startswith("s/") for name in place.names(ID)) == 7
+    assert sum(name.startswith("s/") for name in backend.names(ID)) == 7
 
 
-def lines_of(place: SimulatedBackend) -> bytes:
+def lines_of(backend: SimulatedBackend) -> bytes:
     """The lines in the slots, joined."""
-    names = sorted(place.names(ID), key=lambda name: int(name[2:]))
-    return b"".join(place.object(ID, name).partition(b"\n")[2] for name in names)
+    names = sorted(backend.names(ID), key=lambda name: int(name[2:]))
+    return b"".join(backend.object(ID, name).partition(b"\n")[2] for name in names)
 
 
 def test_the_lines_are_those_of_a_folder(begun: Begun, tmp_path):
@@ -103,7 +103,7 @@ def test_the_lines_are_those_of_a_folder(begun: Begun, tmp_path):
     log.append_messages([message("two"), message("three")], extras=[{"n": 1}, None])
     folder = tmp_path / "conversation"
     folder.mkdir()
-    (folder / "transcript.jsonl").write_bytes(lines_of(world.place))
+    (folder / "transcript.jsonl").write_bytes(lines_of(world.backend))
     assert repair(folder, dry_run=False).mode == "prefix"
     with ConversationStore(folder, read_only=True) as store:
         store.load()
@@ -115,9 +115,9 @@ def test_the_lines_are_those_of_a_folder(begun: Begun, tmp_path):
 
 
 @BOTH
-def test_a_reader_sees_a_prefix_and_continues(begun: Begun, make_place: MakePlace):
+def test_a_reader_sees_a_prefix_and_continues(begun: Begun, make_backend: MakeBackend):
     """R9: it needs no claim, and takes in what came since."""
-    world, log = begun(make_place(), "one")
+    world, log = begun(make_backend(), "one")
     reader = world.read()
     assert reader.refresh() == (0, False)
     log.append_message(message("two"))
@@ -132,53 +132,53 @@ def test_a_reader_sees_a_prefix_and_continues(begun: Begun, make_place: MakePlac
 
 def test_what_cannot_be_stored_writes_no_slot(begun: Begun):
     """A message that JSON does not carry, an empty batch, an ``if_head`` that does not fit."""
-    place = SimulatedBackend()
-    world, log = begun(place, "one")
-    before = place.names(ID)
+    backend = SimulatedBackend()
+    world, log = begun(backend, "one")
+    before = backend.names(ID)
     with pytest.raises(InvalidMessageError):
         log.append_messages([message("two"), {"x": object()}])
     with pytest.raises(ConversationChangedError):
         log.append_messages([message("two")], if_head="0" * 32)
     small = world.session("small", max_line_bytes=1024)
     assert log.append_messages([]) == ()
-    assert place.names(ID) == before
+    assert backend.names(ID) == before
     small.load()
     with pytest.raises(InvalidMessageError, match="max_line_bytes"):
         small.append_message(message("x" * 1000))
     with pytest.raises(InvalidIdError):
-        BackendConversation(place, "../etc")
+        BackendConversation(backend, "../etc")
     with pytest.raises(TypeError, match="colour"):
         world.session("x").initialize(colour="red")  # type: ignore[call-arg]
 
 
 def test_there_is_one_or_there_is_none(begun: Begun):
     """What is there is not created again; what is not there, or was deleted, is not loaded."""
-    place = SimulatedBackend()
+    backend = SimulatedBackend()
     with pytest.raises(ConversationNotFoundError):
-        World(place).session("x").load()
-    world, log = begun(place)
+        World(backend).session("x").load()
+    world, log = begun(backend)
     with pytest.raises(ConversationExistsError):
         world.session("x").initialize()
-    assert place.conversations() == [ID]
+    assert backend.conversations() == [ID]
     log.close()
     world.library().delete(ID)
     x, reader = world.session("x"), world.session("x", read_only=True)
     for call in (x.load, x.initialize, reader.load, x.load_or_initialize, lambda: world.library().delete(ID)):
         with pytest.raises((ConversationNotFoundError, ConversationExistsError)):
             call()
-    assert (x.exists(), place.conversations(), world.library().list()) == (True, [ID], [])
-    assert [piece.data.split(b'"kind":"')[1][:7] for piece in place.read(ID)] == [b"deleted"]
+    assert (x.exists(), backend.conversations(), world.library().list()) == (True, [ID], [])
+    assert [piece.data.split(b'"kind":"')[1][:7] for piece in backend.read(ID)] == [b"deleted"]
     with pytest.raises(ConversationNotLoadedError):
         log.get_messages()
 
 
 @BOTH
-def test_an_expunged_conversation_is_deleted(begun: Begun, make_place: MakePlace):
+def test_an_expunged_conversation_is_deleted(begun: Begun, make_backend: MakeBackend):
     """Retention: only the slot ``deleted`` is left. Loads, creates, reads and writes get an error, even if it was
     interrupted in the middle.
     """
-    place = make_place()
-    world, writer = begun(place, "one", "two")
+    backend = make_backend()
+    world, writer = begun(backend, "one", "two")
     reader = world.read()
     other = world.session("other")
     other.load()
@@ -188,12 +188,12 @@ def test_an_expunged_conversation_is_deleted(begun: Begun, make_place: MakePlace
 
     def cut_off(request: BackendRequest) -> Fate:
         cut_at.append(request.number) if request.call == "expunge" else None
-        return Fate.KILLED_AFTER if len(cut_at) == (3 if make_place is SimulatedObjectStore else 1) else Fate.DONE
+        return Fate.KILLED_AFTER if len(cut_at) == (3 if make_backend is SimulatedObjectStore else 1) else Fate.DONE
 
-    place.on_request = cut_off
+    backend.on_request = cut_off
     with pytest.raises(SimulatedStop):
         world.library().delete(ID)
-    place.on_request = None
+    backend.on_request = None
     x = world.session("x")
     for _ in range(2):
         for call in (x.load, x.initialize, reader.refresh, lambda: writer.append_message(message("three"))):
@@ -202,7 +202,7 @@ def test_an_expunged_conversation_is_deleted(begun: Begun, make_place: MakePlace
         assert texts(reader) == ["one", "two"]  # what was read can be read
         with pytest.raises(ConversationNotFoundError, match="was deleted"):
             world.library().delete(ID)  # and what is left goes
-        assert [piece.first for piece in place.read(ID)] == [last]
+        assert [piece.first for piece in backend.read(ID)] == [last]
 
 
 @pytest.mark.parametrize(
@@ -216,10 +216,10 @@ def test_an_expunged_conversation_is_deleted(begun: Begun, make_place: MakePlace
 )
 def test_only_the_slot_deleted_says_so(begun: Begun, last: bytes):
     """R7: a log whose beginning is gone, and which ends in anything else, is damaged."""
-    place = SimulatedBackend()
-    world, _ = begun(place, "one", "two")
-    place.set_object(ID, "s/1", None)
-    place.set_object(ID, "s/3", last)
+    backend = SimulatedBackend()
+    world, _ = begun(backend, "one", "two")
+    backend.set_object(ID, "s/1", None)
+    backend.set_object(ID, "s/3", last)
     with pytest.raises(CorruptTranscriptError) as told:
         world.session("x").load()
     assert told.value.kind == "missing"
@@ -229,9 +229,9 @@ def test_only_the_slot_deleted_says_so(begun: Begun, last: bytes):
 
 
 @BOTH
-def test_a_deposed_writer_is_told_by_whom(begun: Begun, make_place: MakePlace):
+def test_a_deposed_writer_is_told_by_whom(begun: Begun, make_backend: MakeBackend):
     """R3, R4: nothing of its call is stored, each later call says the same, and it can still read. A claim counts up the epoch."""
-    world, log = begun(make_place(), "one")
+    world, log = begun(make_backend(), "one")
     second = world.session("second")
     second.load()
     assert (log.epoch, second.epoch) == (1, 2)
@@ -275,9 +275,9 @@ def test_an_active_writer_is_not_taken_over_by_default(begun: Begun):
 class Fates:
     """What becomes of the next puts."""
 
-    def __init__(self, place: SimulatedBackend, *fates: Fate, reads: Fate = Fate.DONE) -> None:
+    def __init__(self, backend: SimulatedBackend, *fates: Fate, reads: Fate = Fate.DONE) -> None:
         self.fates, self.reads = list(fates), reads
-        place.on_request = self
+        backend.on_request = self
 
     def __call__(self, request: BackendRequest) -> Fate:
         if request.call == "put":
@@ -287,15 +287,15 @@ class Fates:
 
 @BOTH
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.REFUSED, Fate.LATE, Fate.TWICE])
-def test_an_answer_that_is_lost_changes_nothing(begun: Begun, make_place: MakePlace, fate: Fate):
+def test_an_answer_that_is_lost_changes_nothing(begun: Begun, make_backend: MakeBackend, fate: Fate):
     """R5, R6: the message is stored once, in its place, whatever happened to the first attempt."""
-    place = make_place()
-    world, log = begun(place, "one")
-    Fates(place, fate)
+    backend = make_backend()
+    world, log = begun(backend, "one")
+    Fates(backend, fate)
     stored = log.append_message(message("two"))
     log.append_message(message("three"))
-    while place.late:
-        place.land()
+    while backend.late:
+        backend.land()
     log.append_message(message("four"))
     assert stored.seq == 2
     reader = world.read()
@@ -304,20 +304,20 @@ def test_an_answer_that_is_lost_changes_nothing(begun: Begun, make_place: MakePl
 
 @BOTH
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.LATE, Fate.REFUSED])
-def test_an_unknown_outcome_says_so_and_the_next_call_knows(begun: Begun, make_place: MakePlace, fate: Fate):
+def test_an_unknown_outcome_says_so_and_the_next_call_knows(begun: Begun, make_backend: MakeBackend, fate: Fate):
     """R6: no answer until the retries end. A message stored by then comes before the next one, and is not repeated."""
-    place = make_place()
-    world, log = begun(place, "one")
-    Fates(place, fate, Fate.REFUSED, reads=Fate.REFUSED)
+    backend = make_backend()
+    world, log = begun(backend, "one")
+    Fates(backend, fate, Fate.REFUSED, reads=Fate.REFUSED)
     with pytest.raises(BackendError) as told:
         log.append_message(message("two"))
     assert isinstance(told.value, StorageError)
     assert (told.value.outcome, log.outcome(told.value)) == ("unknown", None)
     assert "the next call finds out" in str(told.value)
     assert pickle.loads(pickle.dumps(told.value)).slot_hash == told.value.slot_hash
-    place.on_request = None
-    while place.late:
-        place.land()
+    backend.on_request = None
+    while backend.late:
+        backend.land()
     log.append_message(message("three"))
     stored = fate is not Fate.REFUSED
     assert log.outcome(told.value) is stored
@@ -328,18 +328,18 @@ def test_an_unknown_outcome_says_so_and_the_next_call_knows(begun: Begun, make_p
 
 def test_a_call_that_is_interrupted_is_an_unknown_outcome(begun: Begun):
     """D2: Ctrl-C in the middle of a put. The next call looks, and what was stored is taken in."""
-    place = SimulatedBackend()
-    _, log = begun(place, "one")
-    put = place.put
+    backend = SimulatedBackend()
+    _, log = begun(backend, "one")
+    put = backend.put
 
     def interrupted(*arguments: object) -> bool:
         put(*arguments)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    place.put = interrupted  # type: ignore[method-assign, assignment]
+    backend.put = interrupted  # type: ignore[method-assign, assignment]
     with pytest.raises(KeyboardInterrupt):
         log.append_message(message("two"))
-    place.put = put  # type: ignore[method-assign]
+    backend.put = put  # type: ignore[method-assign]
     log.append_message(message("three"))
     assert texts(log) == ["one", "two", "three"]
 
@@ -351,8 +351,8 @@ def refusal() -> BackendError:
 @pytest.mark.parametrize("call", ["put", "read"])
 def test_what_is_refused_for_good(begun: Begun, call: str):
     """R6: refused at once, nothing is stored, and it says so. Refused after an answer that was lost, the outcome is unknown, and the next call knows."""
-    place = SimulatedBackend()
-    _, log = begun(place, "one")
+    backend = SimulatedBackend()
+    _, log = begun(backend, "one")
     requests: list[str] = []
 
     def on_request(request: BackendRequest) -> Fate:
@@ -361,12 +361,12 @@ def test_what_is_refused_for_good(begun: Begun, call: str):
             return Fate.LOST
         raise refusal()
 
-    place.on_request = on_request
+    backend.on_request = on_request
     with pytest.raises(BackendError, match="the table is gone") as told:
         log.append_message(message("two"))
     assert told.value.outcome == ("not stored" if call == "put" else "unknown")
     assert requests == ["put", "read"][: 1 + (call == "read")]
-    place.on_request = None
+    backend.on_request = None
     log.append_message(message("three"))
     assert texts(log) == (["one", "three"] if call == "put" else ["one", "two", "three"])
     assert log.outcome(told.value) is (None if call == "put" else True)
@@ -374,8 +374,8 @@ def test_what_is_refused_for_good(begun: Begun, call: str):
 
 def test_a_later_refusal_says_nothing_of_the_first_attempt(begun: Begun):
     """R6: the answer was lost, then the backend refuses for good. The outcome is unknown."""
-    place = SimulatedBackend()
-    _, log = begun(place, "one")
+    backend = SimulatedBackend()
+    _, log = begun(backend, "one")
     puts: list[int] = []
 
     def on_request(request: BackendRequest) -> Fate:
@@ -386,20 +386,20 @@ def test_a_later_refusal_says_nothing_of_the_first_attempt(begun: Begun):
             raise refusal()
         return Fate.LOST
 
-    place.on_request = on_request
+    backend.on_request = on_request
     with pytest.raises(BackendError) as told:
         log.append_message(message("two"))
     assert told.value.outcome == "unknown"
-    place.on_request = None
+    backend.on_request = None
     log.refresh()
     assert log.outcome(told.value) is True
 
 
 def test_a_load_without_an_answer_stores_nothing(begun: Begun):
     """The error says that nothing was stored, and names only the backend."""
-    place = SimulatedBackend(name="db")
-    world, _ = begun(place)
-    place.on_request = lambda request: Fate.REFUSED
+    backend = SimulatedBackend(name="db")
+    world, _ = begun(backend)
+    backend.on_request = lambda request: Fate.REFUSED
     with pytest.raises(BackendError) as told:
         world.session("x").load()
     assert (told.value.outcome, told.value.path) == ("not stored", f"db/{ID}")
@@ -409,17 +409,17 @@ def test_a_load_without_an_answer_stores_nothing(begun: Begun):
 
 
 @BOTH
-def test_a_writer_that_remembers_refuses_a_backend_that_forgot(begun: Begun, make_place: MakePlace):
+def test_a_writer_that_remembers_refuses_a_backend_that_forgot(begun: Begun, make_backend: MakeBackend):
     """R8: the last slots are gone (a restored backup). Nothing is written behind the hole."""
-    place = make_place()
-    world, log = begun(place, "one", "two")
-    place.set_object(ID, "s/3", None)
+    backend = make_backend()
+    world, log = begun(backend, "one", "two")
+    backend.set_object(ID, "s/3", None)
     reader = world.read()
-    if make_place is SimulatedBackend:
+    if make_backend is SimulatedBackend:
         with pytest.raises(CorruptTranscriptError) as told:
             log.append_message(message("three"))
         assert told.value.kind == "truncated"
-        assert place.names(ID) == ["s/1", "s/2"]
+        assert backend.names(ID) == ["s/1", "s/2"]
     else:  # at the next load: no object store can look at another slot while it puts one
         log.append_message(message("three"))
         with pytest.raises(CorruptTranscriptError) as told:
@@ -430,15 +430,15 @@ def test_a_writer_that_remembers_refuses_a_backend_that_forgot(begun: Begun, mak
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
 def test_any_changed_byte_is_detected(begun: Begun, step: int):
     """R7: every byte of every slot, flipped in two ways; and a slot that is cut, grown, moved, of another conversation, or in the middle and gone."""
-    place = SimulatedBackend()
-    world, log = begun(place, "one", provider="claude")
+    backend = SimulatedBackend()
+    world, log = begun(backend, "one", provider="claude")
     log.append_messages([message("two"), message("three")])
     log.update_metadata(model="m")
     log.replace_transcript([message("four")])
     other = world.library().create(id=ID[:-1] + "f")
     other.append_message(message("foreign"))
     other.close()
-    whole = {name: place.object(ID, name) for name in place.names(ID)}
+    whole = {name: backend.object(ID, name) for name in backend.names(ID)}
 
     def refused() -> None:
         with pytest.raises((CorruptTranscriptError, UnsupportedVersionError)):
@@ -448,27 +448,27 @@ def test_any_changed_byte_is_detected(begun: Begun, step: int):
         for index in range(0, len(data), step):
             flipped = bytearray(data)
             flipped[index] ^= 0x01
-            place.set_object(ID, name, bytes(flipped))
+            backend.set_object(ID, name, bytes(flipped))
             refused()
         for changed in (
             data[:-1],
             data + b" ",
             data + data,
             b"",
-            place.object(ID[:-1] + "f", "s/2"),
+            backend.object(ID[:-1] + "f", "s/2"),
             whole["s/1"][:50],
         ):
-            place.set_object(ID, name, changed)
+            backend.set_object(ID, name, changed)
             refused()
-        place.set_object(ID, name, data)
-    place.set_object(ID, "s/3", None)
+        backend.set_object(ID, name, data)
+    backend.set_object(ID, "s/3", None)
     refused()
-    place.set_object(ID, "s/3", whole["s/4"])
+    backend.set_object(ID, "s/3", whole["s/4"])
     refused()
     for number in (1, 2):
-        place.set_object(ID, f"s/{number}", place.object(ID[:-1] + "f", f"s/{number}"))
+        backend.set_object(ID, f"s/{number}", backend.object(ID[:-1] + "f", f"s/{number}"))
     for number in (3, 4, 5):
-        place.set_object(ID, f"s/{number}", None)
+        backend.set_object(ID, f"s/{number}", None)
     with pytest.raises(CorruptTranscriptError) as told:
         world.session("reader", read_only=True).load()
     assert told.value.kind == "wrong-conversation"
@@ -476,13 +476,13 @@ def test_any_changed_byte_is_detected(begun: Begun, step: int):
 
 def test_a_slot_of_a_later_version_is_not_read(begun: Begun):
     """A kind that this version does not know, whole: upgrade. Nothing is guessed, and nothing written behind it."""
-    place = SimulatedBackend()
-    world, log = begun(place, "one")
-    last = place.object(ID, "s/2").split(b"\n")[0]
+    backend = SimulatedBackend()
+    world, log = begun(backend, "one")
+    last = backend.object(ID, "s/2").split(b"\n")[0]
     members = {**json.loads(last), "slot": 3, "kind": "merge", "bytes": 0}
     del members["hash"]
     data, _ = close_line(last[-34:-2], json.dumps(members, separators=(",", ":")).encode()[:-1])
-    place.set_object(ID, "s/3", data)
+    backend.set_object(ID, "s/3", data)
     with pytest.raises(UnsupportedVersionError, match="merge"):
         world.session("x").load()
     with pytest.raises(UnsupportedVersionError):
@@ -492,7 +492,7 @@ def test_a_slot_of_a_later_version_is_not_read(begun: Begun):
 def test_what_was_loaded_before_a_fork_is_the_parents(begun: Begun):
     """Two processes with one claim could not be told apart; the child is refused at once, and does not hang."""
     world, _ = begun(SimulatedBackend(), "one")
-    log = BackendConversation(world.place, ID, take_over=True)
+    log = BackendConversation(world.backend, ID, take_over=True)
     log.load()
     child = os.fork()
     if child == 0:
@@ -512,14 +512,14 @@ def test_what_was_loaded_before_a_fork_is_the_parents(begun: Begun):
 
 def test_packed_slots_are_read_from_their_packs(begun: Begun):
     """Slots that a pack holds may go, except those that begin an epoch and the last one of each: those are the fences (D5)."""
-    place = SimulatedObjectStore()
-    world, log = begun(place, "one", "two")
+    backend = SimulatedObjectStore()
+    world, log = begun(backend, "one", "two")
     second = world.session("second")
     second.load()
     for text in ("three", "four", "five"):
         second.append_message(message(text))
     assert second.pack(tidy=True) == 7
-    assert place.names(ID) == ["p/1-7", "s/1", "s/3", "s/4", "s/7"]
+    assert backend.names(ID) == ["p/1-7", "s/1", "s/3", "s/4", "s/7"]
     second.append_message(message("six"))
     assert second.pack() == 0
     with pytest.raises(ConversationTakenOverError):
@@ -528,65 +528,65 @@ def test_packed_slots_are_read_from_their_packs(begun: Begun):
     third.load()
     third.append_message(message("seven"))
     assert third.pack() == 3
-    assert place.names(ID) == ["p/1-7", "p/8-10", "s/1", "s/10", "s/3", "s/4", "s/7", "s/8", "s/9"]
+    assert backend.names(ID) == ["p/1-7", "p/8-10", "s/1", "s/10", "s/3", "s/4", "s/7", "s/8", "s/9"]
     reader = world.read()
     assert texts(reader) == ["one", "two", "three", "four", "five", "six", "seven"]
 
 
 def test_slots_are_packed_by_the_way(begun: Begun):
     """D7: each so many, and at a close if they are a 32nd of that. A session takes along what the one before left unpacked."""
-    place = SimulatedObjectStore()
-    world, _ = begun(place)
+    backend = SimulatedObjectStore()
+    world, _ = begun(backend)
     log = world.session("second", pack_each=64)
     log.load()
     log.close()
-    assert place.names(ID) == ["p/1-3", "s/1", "s/2", "s/3"]
+    assert backend.names(ID) == ["p/1-3", "s/1", "s/2", "s/3"]
     log.load()
     for number in range(70):
         log.append_message(message(str(number)))
-    assert [name for name in place.names(ID) if name[0] == "p"] == ["p/1-3", "p/4-67"]
+    assert [name for name in backend.names(ID) if name[0] == "p"] == ["p/1-3", "p/4-67"]
     asked: list[str] = []
-    place.on_request = lambda request: asked.append(request.name)
+    backend.on_request = lambda request: asked.append(request.name)
     log.append_message(message("70"))
     assert asked == ["s/75"]
     log.close()
     assert [name for name in asked if name[0] in "sp"] == ["s/75", "s/76", "p/68-76"]
-    place.on_request = None
+    backend.on_request = None
     untouched = world.session("third", pack_each=0)
     for _ in range(40):
         untouched.load()
         untouched.close()
-    assert [name for name in place.names(ID) if name[0] == "p"] == ["p/1-3", "p/4-67", "p/68-76"]
+    assert [name for name in backend.names(ID) if name[0] == "p"] == ["p/1-3", "p/4-67", "p/68-76"]
     assert texts(world.read()) == [str(number) for number in range(71)]
 
 
 @pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.LOST, Fate.LATE])
 def test_a_pack_that_fails_is_no_error_of_a_write(begun: Begun, fate: Fate, monkeypatch):
     """D7: the append has returned, nothing waits for the backend, and the next pack has the same slots."""
-    place = SimulatedObjectStore()
-    world, _ = begun(place)
+    backend = SimulatedObjectStore()
+    world, _ = begun(backend)
     monkeypatch.setattr(world.machine, "wait", lambda seconds: pytest.fail("it waits"))
     log = world.session("second", pack_each=4)
     log.load()
-    place.on_request = lambda request: fate if request.call == "put_pack" else None
+    backend.on_request = lambda request: fate if request.call == "put_pack" else None
     for number in range(4):
         log.append_message(message(str(number)))
-    place.on_request = None
+    backend.on_request = None
     for number in range(4, 6):
         log.append_message(message(str(number)))
-    while place.late:
-        place.land()
-    assert "p/1-8" in place.names(ID)
+    while backend.late:
+        backend.land()
+    assert "p/1-8" in backend.names(ID)
     assert texts(world.read()) == [str(number) for number in range(6)]
 
 
 def test_a_damaged_pack_is_refused(begun: Begun):
     """R7: a changed byte in a pack is found as one in a slot is."""
-    place = SimulatedObjectStore()
-    world, log = begun(place, "one", "two")
+    backend = SimulatedObjectStore()
+    world, log = begun(backend, "one", "two")
     log.pack(tidy=True)
-    data = place.object(ID, "p/1-3")
+    data = backend.object(ID, "p/1-3")
     for index in range(0, len(data), 5):
-        place.set_object(ID, "p/1-3", data[:index] + bytes([data[index] ^ 1]) + data[index + 1 :])
+        backend.set_object(ID, "p/1-3", data[:index] + bytes([data[index] ^ 1]) + data[index + 1 :])
         with pytest.raises(CorruptTranscriptError):
             world.session("reader", read_only=True).load()

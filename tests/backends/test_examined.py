@@ -32,10 +32,10 @@ def test_a_database(postgres: PostgresServer):
     found = examine(open_backend(url))
     assert results(found)["tables"] == "note"
     assert found.sync_microseconds is None
-    place = open_backend(url, create=True)
-    with ConversationLibrary(place).create():
+    backend = open_backend(url, create=True)
+    with ConversationLibrary(backend).create():
         pass
-    found = examine(place)
+    found = examine(backend)
     expected = dict.fromkeys(
         ("server", "primary", "synchronous_commit", "clock", "tables", "rights", "a commit of 1 KB"), "ok"
     )
@@ -45,7 +45,7 @@ def test_a_database(postgres: PostgresServer):
     assert 0 < found.sync_microseconds[0] <= found.sync_microseconds[1]
     with postgres.connect(url) as connection:
         assert connection.execute("SELECT count(*) FROM ts_key").fetchall() == [(0,)]
-    assert len(ConversationLibrary(place).list()) == 1
+    assert len(ConversationLibrary(backend).list()) == 1
 
 
 def test_settings_and_rights_that_do_not_do(postgres: PostgresServer):

@@ -15,10 +15,10 @@ from transcript_store.testing import SimulatedBackend, SimulatedObjectStore
 from transcript_store.testing.machines import BackendMachine
 
 
-def live(make_place: type[SimulatedBackend], lives: int) -> None:
+def live(make_backend: type[SimulatedBackend], lives: int) -> None:
     class OnOne(BackendMachine):
         def __init__(self) -> None:
-            self.backend = make_place()
+            self.backend = make_backend()
             super().__init__()
 
         def open_backend(self) -> Backend:
@@ -39,10 +39,10 @@ def live(make_place: type[SimulatedBackend], lives: int) -> None:
     )
 
 
-@pytest.mark.parametrize("place", [SimulatedBackend, SimulatedObjectStore])
+@pytest.mark.parametrize("backend", [SimulatedBackend, SimulatedObjectStore])
 @pytest.mark.parametrize("lives", [20, pytest.param(200, marks=pytest.mark.long)])
-def test_the_simulated_backends_keep_the_contract(place: type[SimulatedBackend], lives: int):
-    live(place, lives)
+def test_the_simulated_backends_keep_the_contract(backend: type[SimulatedBackend], lives: int):
+    live(backend, lives)
 
 
 class ForgetsTheFirst(SimulatedObjectStore):

@@ -323,15 +323,15 @@ def test_a_copy_is_the_same_whatever_the_library_had_when_it_came() -> None:
     assert len(histories(here)) == 2
 
 
-@pytest.mark.parametrize("source", ["folder", "place"])
+@pytest.mark.parametrize("source", ["folder", "backend"])
 def test_the_library_wide_call_merges_from_anywhere(source: str) -> None:
     """From a backend and from a folder alike: grows, copies, reports."""
     here, there = apart()
-    place = SimulatedBackend()
-    shipped(there, place)
+    backend = SimulatedBackend()
+    shipped(there, backend)
     target = here.copy()
-    if source == "place":
-        (report,) = restore_library(place, LIBRARY, file_system=target, waits_seconds=())
+    if source == "backend":
+        (report,) = restore_library(backend, LIBRARY, file_system=target, waits_seconds=())
         assert isinstance(report, Restored)
         assert report.copy_of == ID
         assert len(histories(target)) == 2

@@ -49,14 +49,14 @@ def backend_at(server: Loopback, **more: Any) -> ObjectStoreBackend:
 
 def test_objects_in_memory_keep_the_contract():
     """E1 and those behind it."""
-    place = ObjectStoreBackend("memory:///agents")
-    check_backend(lambda: place)
+    backend = ObjectStoreBackend("memory:///agents")
+    check_backend(lambda: backend)
 
 
 def test_each_object_has_its_name(tmp_path: Path):
     """Slots, packs and probes are where the documentation says; what is named otherwise is passed over."""
-    place = ObjectStoreBackend(f"file://{tmp_path}")
-    log = placed(place, pack_each=3)
+    backend = ObjectStoreBackend(f"file://{tmp_path}")
+    log = placed(backend, pack_each=3)
     log.initialize()
     for text in ("one", "two", "three"):
         log.append_message({"text": text})
@@ -69,19 +69,19 @@ def test_each_object_has_its_name(tmp_path: Path):
     for foreign in (f"{there}/s/000000000005.bak", f"{there}/p/notes", "c/readme", f"{there}/s/x/000000000009"):
         (tmp_path / foreign).parent.mkdir(exist_ok=True)
         (tmp_path / foreign).write_bytes(b"of somebody")
-    reader = placed(place, log.id, read_only=True)
+    reader = placed(backend, log.id, read_only=True)
     reader.load()
     assert reader.get_messages() == log.get_messages()
-    assert place.conversations() == [log.id]
+    assert backend.conversations() == [log.id]
 
 
 def test_a_folder_cannot_replace_an_object_only_if_it_is_unchanged(tmp_path: Path):
     """The incident: a library on ``file://`` raised the client library's ``NotImplementedError``."""
-    place = ObjectStoreBackend(f"file://{tmp_path}")
+    backend = ObjectStoreBackend(f"file://{tmp_path}")
     one = str(uuid4())
-    assert place.put_key(one, b"a key", None)
+    assert backend.put_key(one, b"a key", None)
     with pytest.raises(BackendError, match="does not support that") as caught:
-        place.put_key(one, b"another", b"a key")
+        backend.put_key(one, b"another", b"a key")
     assert caught.value.outcome == "not stored"
 
 
@@ -91,10 +91,10 @@ def test_a_conversation_without_a_summary_is_listed(monkeypatch: pytest.MonkeyPa
     def killed(*_: object) -> None:
         raise OutcomeUnknownError("nobody hears it")
 
-    place = ObjectStoreBackend("memory:///agents")
-    library = ConversationLibrary(place)
+    backend = ObjectStoreBackend("memory:///agents")
+    library = ConversationLibrary(backend)
     with monkeypatch.context() as patched:
-        patched.setattr(place, "put_summary", killed)
+        patched.setattr(backend, "put_summary", killed)
         left = library.create(messages=[{"role": "user", "content": "Hello"}]).id
     assert [(summary.id, summary.damage, summary.record_count) for summary in library.list()] == [(left, None, None)]
     with library.open(left, take_over=True):
@@ -102,7 +102,7 @@ def test_a_conversation_without_a_summary_is_listed(monkeypatch: pytest.MonkeyPa
     assert [(summary.id, summary.record_count) for summary in library.list()] == [(left, 1)]
 
     with monkeypatch.context() as patched:
-        patched.setattr(place, "put_summary", killed)
+        patched.setattr(backend, "put_summary", killed)
         with library.create() as conversation:
             gone = conversation.id
         library.delete(gone)
@@ -117,12 +117,12 @@ def test_a_conversation_without_a_summary_is_listed(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("moment", ["before it is read", "before the mark", "before it is put", "behind it"])
 def test_a_delete_at_any_moment_of_a_summary_is_the_last_word(moment: str, monkeypatch: pytest.MonkeyPatch):
     """The incident: a writer left its summary behind a delete, and title and labels stood in the list again."""
-    place = ObjectStoreBackend("memory:///agents")
-    library = ConversationLibrary(place)
+    backend = ObjectStoreBackend("memory:///agents")
+    library = ConversationLibrary(backend)
     with library.create(labels={"title": "Not for you"}) as conversation:
         one = conversation.id
-    (summary,) = place.summaries()
-    place._marked.clear()  # the day is another one
+    (summary,) = backend.summaries()
+    backend._marked.clear()  # the day is another one
     due = ["before it is read", "before the mark", "before it is put"]
     real = Bucket._asked  # each request goes through it
 
@@ -133,7 +133,7 @@ def test_a_delete_at_any_moment_of_a_summary_is_the_last_word(moment: str, monke
         return real(self, doing, act)
 
     monkeypatch.setattr(Bucket, "_asked", asking)
-    place.put_summary(summary)
+    backend.put_summary(summary)
     monkeypatch.setattr(Bucket, "_asked", real)
     if moment == "behind it":
         assert (due, [listed.title for listed in library.list()]) == ([], ["Not for you"])
@@ -143,16 +143,16 @@ def test_a_delete_at_any_moment_of_a_summary_is_the_last_word(moment: str, monke
 
 def test_a_pack_that_comes_behind_a_delete_goes_with_the_next_one():
     """Its name was free. The conversation stays deleted, and no reader uses the pack; the next delete empties it."""
-    place = ObjectStoreBackend("memory:///agents")
-    library = ConversationLibrary(place)
+    backend = ObjectStoreBackend("memory:///agents")
+    library = ConversationLibrary(backend)
     with library.create(messages=[{"text": "Not for you"}]) as conversation:
         one = conversation.id
-    slots = [data for _, data in flattened(place.read(one), 0)]
+    slots = [data for _, data in flattened(backend.read(one), 0)]
     library.delete(one)
-    place.put_pack(one, 1, len(slots), b"".join(slots))
+    backend.put_pack(one, 1, len(slots), b"".join(slots))
     assert library.list() == []
     for is_there in (True, False):
-        assert any(b"Not for you" in piece.data for piece in place.read(one)) == is_there
+        assert any(b"Not for you" in piece.data for piece in backend.read(one)) == is_there
         with pytest.raises(ConversationNotFoundError, match="deleted"):
             library.open(one, read_only=True)
         with pytest.raises(ConversationNotFoundError, match="deleted"):
@@ -161,27 +161,27 @@ def test_a_pack_that_comes_behind_a_delete_goes_with_the_next_one():
 
 def test_what_was_deleted_costs_a_list_nothing(monkeypatch: pytest.MonkeyPatch):
     """Its mark is gone, even if a summary comes late, and its summary is not requested."""
-    place = ObjectStoreBackend("memory:///agents")
-    library = ConversationLibrary(place)
+    backend = ObjectStoreBackend("memory:///agents")
+    library = ConversationLibrary(backend)
     for _ in range(3):
         with library.create(messages=[{"text": "x"}]) as conversation:
             one = conversation.id
-        (summary,) = place.summaries()
+        (summary,) = backend.summaries()
         library.delete(one)
-        place.put_summary(summary)
+        backend.put_summary(summary)
     asked = asked_of(monkeypatch)
     assert (library.list(), asked) == ([], [])
 
 
 def test_an_append_is_one_request():
     """And a claim is one list of slots, one of packs, a get for each slot that no pack holds, the claim, and its confirmation."""
-    place = ObjectStoreBackend("memory:///agents")
+    backend = ObjectStoreBackend("memory:///agents")
     puts: list[int] = []
-    put = place.put
-    place.put = lambda *given: puts.append(given[1]) or put(*given)  # type: ignore[method-assign, func-returns-value]
-    place.read = None  # type: ignore[method-assign, assignment]
-    place.packs_from = lambda *given: False  # type: ignore[method-assign]
-    log = placed(place)
+    put = backend.put
+    backend.put = lambda *given: puts.append(given[1]) or put(*given)  # type: ignore[method-assign, func-returns-value]
+    backend.read = None  # type: ignore[method-assign, assignment]
+    backend.packs_from = lambda *given: False  # type: ignore[method-assign]
+    log = placed(backend)
     log.initialize()
     for _ in range(5):
         log.append_message({"text": "x"})
@@ -209,8 +209,8 @@ def asked_of(patch: pytest.MonkeyPatch, before: Callable[[str], object] = lambda
 
 def test_an_open_is_two_lists_and_a_get_for_each_pack(monkeypatch: pytest.MonkeyPatch):
     """And one for each slot behind them. What was removed once it was packed is no reason to list again."""
-    place = ObjectStoreBackend("memory:///agents")
-    log = placed(place)
+    backend = ObjectStoreBackend("memory:///agents")
+    log = placed(backend)
     log.initialize()
     for tidy in (False, True):
         for _ in range(4):
@@ -218,7 +218,7 @@ def test_an_open_is_two_lists_and_a_get_for_each_pack(monkeypatch: pytest.Monkey
         log.pack(tidy=tidy)
     log.append_message({"text": "behind"})
     asked = asked_of(monkeypatch)
-    placed(place, log.id, read_only=True).load()
+    placed(backend, log.id, read_only=True).load()
     assert asked == ["list p", "list s", "get", "get", "get"]
 
 
@@ -227,8 +227,8 @@ def test_what_is_packed_and_removed_between_two_lists_is_read(is_new: bool, monk
     """R9: single slots that existed when packs were listed are gone when slots are. The last one exists, and says that
     packs must be listed again.
     """
-    place = ObjectStoreBackend("memory:///agents")
-    log = placed(place)
+    backend = ObjectStoreBackend("memory:///agents")
+    log = placed(backend)
     log.initialize()
     for _ in range(3):
         log.append_message({"text": "x"})
@@ -244,32 +244,32 @@ def test_what_is_packed_and_removed_between_two_lists_is_read(is_new: bool, monk
 
     done: list[str] = []
     asked_of(monkeypatch, goes_on)
-    slots = [slot for slot, _ in flattened(place.read(log.id), 0)]
+    slots = [slot for slot, _ in flattened(backend.read(log.id), 0)]
     assert done
     assert slots == [*range(1, 6 if is_new else 7)]
 
 
 def test_ids_are_listed_over_pages():
     """A conversation of 2,500 slots is between two others: it is skipped with its own request."""
-    place = ObjectStoreBackend("memory:///agents")
+    backend = ObjectStoreBackend("memory:///agents")
     ids = sorted(str(uuid4()) for _ in range(3))
     for each, slots in zip(ids, (1, 2500, 1), strict=True):
         for slot in range(1, slots + 1):
-            assert place.put(each, slot, b"x", b"")
-    assert place.conversations() == ids
-    assert [place.conversations(limit=1, after=after) for after in ("", *ids)] == [[ids[0]], [ids[1]], [ids[2]], []]
-    assert [len(place.read(ids[1], after)) for after in (0, 2499, 2500)] == [2500, 1, 0]
+            assert backend.put(each, slot, b"x", b"")
+    assert backend.conversations() == ids
+    assert [backend.conversations(limit=1, after=after) for after in ("", *ids)] == [[ids[0]], [ids[1]], [ids[2]], []]
+    assert [len(backend.read(ids[1], after)) for after in (0, 2499, 2500)] == [2500, 1, 0]
 
 
 def test_packed_slots_are_read_once():
     """A pack within another is not fetched, nor a slot that a pack holds."""
-    place = ObjectStoreBackend("memory:///agents")
+    backend = ObjectStoreBackend("memory:///agents")
     one = str(uuid4())
     for slot in range(1, 7):
-        place.put(one, slot, b"%d" % slot, b"")
+        backend.put(one, slot, b"%d" % slot, b"")
     for first, last in ((1, 2), (1, 4), (3, 5)):
-        place.put_pack(one, first, last, b"of %d" % first)
-    assert sorted((piece.first, piece.last, piece.is_pack) for piece in place.read(one)) == [
+        backend.put_pack(one, first, last, b"of %d" % first)
+    assert sorted((piece.first, piece.last, piece.is_pack) for piece in backend.read(one)) == [
         (1, 4, True),
         (3, 5, True),
         (6, 6, False),
@@ -319,8 +319,11 @@ def tells_nothing(error: BaseException, server: Loopback) -> bool:
 def test_what_the_store_refuses_is_not_stored(fate: Answer, says: str):
     """B1, B3: each call says so, with the status and the server's code, and no private data."""
     with Loopback(on_request=lambda ask: fate) as server:
-        place = backend_at(server)
-        for call in (lambda: place.put(str(uuid4()), 1, b"bytes-of-a-message", b""), lambda: place.packs_from("x", 1)):
+        backend = backend_at(server)
+        for call in (
+            lambda: backend.put(str(uuid4()), 1, b"bytes-of-a-message", b""),
+            lambda: backend.packs_from("x", 1),
+        ):
             with pytest.raises(BackendError) as told:
                 call()
             assert told.value.outcome == "not stored"
@@ -334,13 +337,13 @@ def test_what_the_store_refuses_is_not_stored(fate: Answer, says: str):
 def test_a_put_without_an_answer_is_unknown(fate: Answer | Fate, says: str):
     """B1, B3, R6: the backend does not know, and the log finds no answer either."""
     with Loopback(on_request=lambda ask: fate) as server:
-        place = backend_at(server)
+        backend = backend_at(server)
         with pytest.raises(OutcomeUnknownError) as told:
-            place.put(str(uuid4()), 1, b"bytes-of-a-message", b"")
+            backend.put(str(uuid4()), 1, b"bytes-of-a-message", b"")
         assert says in str(told.value)
         assert tells_nothing(told.value, server)
         with pytest.raises(BackendError) as failed:
-            placed(place, waits_seconds=()).initialize(system_prompt="bytes-of-a-message")
+            placed(backend, waits_seconds=()).initialize(system_prompt="bytes-of-a-message")
         assert failed.value.outcome == "unknown"
 
 
@@ -348,10 +351,10 @@ def test_a_refusal_after_a_repeated_request_is_unknown():
     """B3: the client library sends a request again by itself; what it had sent first may have been done."""
     fates = [Answer(503), Answer(503), Answer(403)]
     with Loopback(on_request=lambda ask: fates.pop(0)) as server:
-        place = ObjectStoreBackend("s3://b", endpoint=server.endpoint, access_key_id=KEY, secret_access_key=SECRET)
+        backend = ObjectStoreBackend("s3://b", endpoint=server.endpoint, access_key_id=KEY, secret_access_key=SECRET)
         for answered in ("503", "403"):  # the first request is sent once: nobody has answered yet
             with pytest.raises(OutcomeUnknownError, match=answered):
-                place.put(str(uuid4()), 1, b"", b"")
+                backend.put(str(uuid4()), 1, b"", b"")
     assert [ask.method for ask in server.asked] == ["PUT", "PUT", "PUT"]
 
 
@@ -374,10 +377,10 @@ def test_a_no_after_a_repeated_request_is_unknown(call: str):
 def test_a_server_that_ignores_conditions_is_refused(ignores: Answer):
     """R12: before the first write of a conversation, at each write, and readers are not bothered."""
     with Loopback(on_request=lambda ask: ignores) as server:
-        place = backend_at(server)
+        backend = backend_at(server)
         for _ in range(2):
             with pytest.raises(UnsuitableBackendError) as told:
-                placed(place).initialize()
+                placed(backend).initialize()
             assert told.value.outcome == "not stored"
             assert "If-None-Match" in str(told.value)
             assert tells_nothing(told.value, server)
@@ -396,8 +399,8 @@ def test_a_server_that_keeps_conditions_is_asked_once():
         return Answer(200 if ask.method != "PUT" or seen[ask.path] == 1 else 412)
 
     with Loopback(on_request=keeps) as server:
-        place = backend_at(server)
-        assert [place.put("a", slot, b"x", b"") for slot in (1, 2, 2)] == [True, True, False]
+        backend = backend_at(server)
+        assert [backend.put("a", slot, b"x", b"") for slot in (1, 2, 2)] == [True, True, False]
     probes = [ask.path for ask in server.puts("/probe/")]
     assert len(probes) - len(set(probes)) == 1
 
@@ -422,9 +425,9 @@ def test_an_address_is_not_repeated(address: str):
 
 def test_plain_http_goes_to_this_machine_alone():
     """For another machine it must be allowed explicitly."""
-    place = ObjectStoreBackend("s3://b", endpoint="http://192.0.2.1:9", access_key_id=KEY, secret_access_key=SECRET)
+    backend = ObjectStoreBackend("s3://b", endpoint="http://192.0.2.1:9", access_key_id=KEY, secret_access_key=SECRET)
     with pytest.raises(BackendError, match="plain http") as told:
-        place.put("a", 1, b"", b"")
+        backend.put("a", 1, b"", b"")
     assert "192.0.2.1" not in str(told.value)
 
 
@@ -433,13 +436,13 @@ def test_plain_http_goes_to_this_machine_alone():
 
 def test_a_forked_child_is_refused_at_once():
     """B2: the client library would hang there, even with a backend that the child opened. The parent continues."""
-    place = ObjectStoreBackend("memory:///agents")
-    place.put("a", 1, b"", b"")
+    backend = ObjectStoreBackend("memory:///agents")
+    backend.put("a", 1, b"", b"")
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            for opened in (place, ObjectStoreBackend("memory:///agents")):
+            for opened in (backend, ObjectStoreBackend("memory:///agents")):
                 try:
                     opened.read("a")
                 except BackendError as error:
@@ -447,7 +450,7 @@ def test_a_forked_child_is_refused_at_once():
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    assert place.put("a", 2, b"", b"")
+    assert backend.put("a", 2, b"", b"")
 
 
 def test_the_client_library_is_imported_only_when_asked_for(monkeypatch: pytest.MonkeyPatch):

@@ -46,20 +46,20 @@ def between(server: Server) -> Iterator[Loopback]:
         yield loopback
 
 
-def place_through(loopback: Loopback, **more: Any) -> ObjectStoreBackend:
+def backend_through(loopback: Loopback, **more: Any) -> ObjectStoreBackend:
     return ObjectStoreBackend("s3://tests/through", **options_for(loopback.port), **more)
 
 
-def begun(place: ObjectStoreBackend, *written: str) -> BackendConversation:
-    log = placed(place, holder="first", waits_seconds=(0.01, 0.01, 0.01))
+def begun(backend: ObjectStoreBackend, *written: str) -> BackendConversation:
+    log = placed(backend, holder="first", waits_seconds=(0.01, 0.01, 0.01))
     log.initialize()
     for text in written:
         log.append_message({"text": text})
     return log
 
 
-def read(place: ObjectStoreBackend, id: str) -> list[str]:
-    log = placed(place, id, read_only=True)
+def read(backend: ObjectStoreBackend, id: str) -> list[str]:
+    log = placed(backend, id, read_only=True)
     log.load()
     return texts(log)
 
@@ -67,7 +67,7 @@ def read(place: ObjectStoreBackend, id: str) -> list[str]:
 def test_the_contract(server: Server):
     """E1 to E17."""
     prefix = str(uuid4())
-    check_backend(lambda: server.place(prefix))
+    check_backend(lambda: server.backend(prefix))
 
 
 def test_sealed_on_a_server(server: Server):
@@ -80,20 +80,20 @@ def test_sealed_on_a_server(server: Server):
         assert len(found) > 10
         return b"".join(each.data for each in found if each)
 
-    dies_sealed(server.place(prefix), KEY, OTHER_KEY, all_bytes)
+    dies_sealed(server.backend(prefix), KEY, OTHER_KEY, all_bytes)
 
 
 def test_a_message_of_megabytes(server: Server):
     """One request, as a small one; with every byte there is."""
-    place = server.place("large")
+    backend = server.backend("large")
     text = "".join(map(chr, range(256))) * 40_000
-    log = begun(place, text, "after")
-    assert read(place, log.id) == [text, "after"]
+    log = begun(backend, text, "after")
+    assert read(backend, log.id) == [text, "after"]
 
 
 def test_an_append_is_one_request(between: Loopback):
     """And nothing else is asked of the server meanwhile."""
-    log = begun(place_through(between), "one")
+    log = begun(backend_through(between), "one")
     between.asked.clear()
     for number in range(5):
         log.append_message({"text": str(number)})
@@ -121,8 +121,8 @@ def test_an_append_is_one_request(between: Loopback):
 @pytest.mark.parametrize("times", [1, 2])
 def test_what_a_network_does_to_an_append(between: Loopback, fate: Fate | Answer, times: int):
     """R5, R6: each message is stored once, in order, whatever happened to first attempts and the client library's own retries."""
-    place = place_through(between)
-    log = begun(place, "one")
+    backend = backend_through(between)
+    log = begun(backend, "one")
     fates = [fate] * times
     between.on_request = lambda ask: fates.pop() if ask.method == "PUT" and "/s/" in ask.path and fates else None
     log.append_message({"text": "two"})
@@ -131,14 +131,14 @@ def test_what_a_network_does_to_an_append(between: Loopback, fate: Fate | Answer
         assert between.land() == 412
     log.append_message({"text": "four"})
     assert not fates
-    assert read(place, log.id) == ["one", "two", "three", "four"]
+    assert read(backend, log.id) == ["one", "two", "three", "four"]
 
 
 @pytest.mark.parametrize("is_late", [True, False])
 def test_an_unknown_outcome_and_the_next_call(between: Loopback, is_late: bool):
     """R6: the server cannot be reached for a while; what became of the append is known by the next one."""
-    place = place_through(between, retry_config={"max_retries": 0})
-    log = begun(place, "one")
+    backend = backend_through(between, retry_config={"max_retries": 0})
+    log = begun(backend, "one")
     first = [Fate.LATE if is_late else Fate.REFUSED]
     between.on_request = lambda ask: first.pop() if first else Answer(503)
     with pytest.raises(BackendError) as told:
@@ -150,38 +150,38 @@ def test_an_unknown_outcome_and_the_next_call(between: Loopback, is_late: bool):
         assert between.land() == 200
     log.append_message({"text": "three"})
     assert log.outcome(told.value) is is_late
-    assert read(place, log.id) == (["one", "two", "three"] if is_late else ["one", "three"])
+    assert read(backend, log.id) == (["one", "two", "three"] if is_late else ["one", "three"])
 
 
 def test_a_claim_whose_answer_is_lost(between: Loopback):
     """R3, R4: it is stored once, and the earlier writer gets an error that names the new one."""
-    place = place_through(between)
-    first = begun(place, "one")
+    backend = backend_through(between)
+    first = begun(backend, "one")
     fates: list[Fate] = [Fate.LOST]
     between.on_request = lambda ask: fates.pop() if ask.method == "PUT" and fates else None
-    second = placed(place, first.id, holder="second")
+    second = placed(backend, first.id, holder="second")
     second.load()
     assert (second.epoch, fates) == (2, [])
     with pytest.raises(ConversationTakenOverError) as told:
         first.append_message({"text": "late"})
     assert told.value.holder["name"] == "second"
     second.append_message({"text": "two"})
-    assert read(place, first.id) == ["one", "two"]
+    assert read(backend, first.id) == ["one", "two"]
 
 
 def test_a_get_is_bound_to_its_listing(between: Loopback, server: Server):
     """R9: a name was freed behind a pack, and taken by another, between a reader's list and its get. It reads the pack."""
-    place = place_through(between)
-    log = begun(server.place("through"), "one", "two", "three", "four")
+    backend = backend_through(between)
+    log = begun(server.backend("through"), "one", "two", "three", "four")
 
     def before(ask: Ask) -> None:
         if ask.method == "GET" and ask.path.endswith("/s/000000000003"):
             between.on_request = None
             log.pack(tidy=True)
-            assert server.place("through").put(log.id, 3, b"of a late writer", b"")
+            assert server.backend("through").put(log.id, 3, b"of a late writer", b"")
 
     between.on_request = before
-    assert read(place, log.id) == ["one", "two", "three", "four"]
+    assert read(backend, log.id) == ["one", "two", "three", "four"]
     assert between.on_request is None
 
 
@@ -189,10 +189,10 @@ def test_a_server_that_ignores_conditions_is_refused(tmp_path: Path):
     """R12: rclone's server answers 200 to both puts of a probe; nothing of a conversation is written."""
     server = rclone(tmp_path)
     try:
-        place = server.place("agents")
+        backend = server.backend("agents")
         for _ in range(2):
             with pytest.raises(UnsuitableBackendError):
-                placed(place).initialize()
+                placed(backend).initialize()
         assert [path for path in (tmp_path / "data").rglob("*") if path.is_file()] == []
     finally:
         server.kill()
@@ -201,10 +201,10 @@ def test_a_server_that_ignores_conditions_is_refused(tmp_path: Path):
 @pytest.mark.parametrize("tidy", [False, True])
 def test_a_storm(server: Server, tidy: bool, record_property):
     """R1, R3, R4, R5, R7, R9: writers take over from one another and are killed, with packs in between, with and without tidying."""
-    log = begun(server.place("storm"))
+    log = begun(server.backend("storm"))
     storm = Storm("s3://tests/storm", server.options, log.id, tidy=tidy)
     storm.until(240, kill_each=30, meanwhile={})
-    for name, count in storm.judge(read(server.place("storm"), log.id)).items():
+    for name, count in storm.judge(read(server.backend("storm"), log.id)).items():
         record_property(name, count)
 
 
@@ -217,10 +217,10 @@ def test_a_storm_in_which_the_server_is_killed(tmp_path: Path, record_property):
             server.kill()
             server.start()
 
-        log = begun(server.place("storm"))
+        log = begun(server.backend("storm"))
         storm = Storm("s3://tests/storm", server.options, log.id)
         storm.until(180, kill_each=40, meanwhile={60: killed, 120: killed})
-        for name, count in storm.judge(read(server.place("storm"), log.id)).items():
+        for name, count in storm.judge(read(server.backend("storm"), log.id)).items():
             record_property(name, count)
         record_property("servers killed in storms", 2)
     finally:

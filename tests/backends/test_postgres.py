@@ -101,11 +101,11 @@ def test_a_connection_string_is_not_repeated():
     with pytest.raises(ValueError, match="not a connection string") as told:
         PostgresBackend("postgresql://user:hunter2@host:port:x/y z")
     assert "hunter2" not in secrets_of(told.value)
-    place = PostgresBackend("postgresql://somebody:hunter2@nowhere.example/db", name="main")
-    assert repr(place) == "PostgresBackend('main')"
+    backend = PostgresBackend("postgresql://somebody:hunter2@nowhere.example/db", name="main")
+    assert repr(backend) == "PostgresBackend('main')"
     for leak in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="password"):
-            leak(place)
+            leak(backend)
 
 
 def test_a_server_that_is_not_there():
@@ -113,11 +113,11 @@ def test_a_server_that_is_not_there():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-        place = PostgresBackend(f"postgresql://somebody:hunter2@127.0.0.1:{port}/db")
+        backend = PostgresBackend(f"postgresql://somebody:hunter2@127.0.0.1:{port}/db")
         with pytest.raises(OutcomeUnknownError) as unavailable:
-            place.conversations()
+            backend.conversations()
         waited: list[float] = []
-        log = placed(place, waits_seconds=(1.0, 2.0), sleep=waited.append)
+        log = placed(backend, waits_seconds=(1.0, 2.0), sleep=waited.append)
         with pytest.raises(BackendError) as told:
             log.load()
     assert (told.value.outcome, waited) == ("not stored", [1.0, 2.0])
@@ -166,23 +166,25 @@ def test_a_column_that_somebody_has_changed_decides_nothing(url: str, sql: psyco
 @SERVER
 def test_what_a_schedule_cannot_show_a_lock_does(url: str, sql: psycopg.Connection[Any], postgres: PostgresServer):
     """Q1: an insert that is under way makes a claim of its slot wait, and lose if it is committed, win if it is not."""
-    place = PostgresBackend(url)
+    backend = PostgresBackend(url)
     for commits in (True, False):
         one = str(uuid4())
-        assert place.put(one, 1, slot(1), ZEROS)
+        assert backend.put(one, 1, slot(1), ZEROS)
         with postgres.connect(url) as writer:
             writer.execute("BEGIN")
             writer.execute("INSERT INTO ts_slot VALUES (%s, 2, %s, %s)", (one, hash_of(2), slot(2, b"writer")))
             claimed: list[bool] = []
             claim = threading.Thread(
-                target=lambda one=one, claimed=claimed: claimed.append(place.put(one, 2, slot(2, b"claim"), hash_of(1)))
+                target=lambda one=one, claimed=claimed: claimed.append(
+                    backend.put(one, 2, slot(2, b"claim"), hash_of(1))
+                )
             )
             claim.start()
             until_somebody_waits(sql)
             writer.execute("COMMIT" if commits else "ROLLBACK")
             claim.join()
         assert claimed == [not commits]
-        assert place.read(one, 1)[0].data == slot(2, b"writer" if commits else b"claim")
+        assert backend.read(one, 1)[0].data == slot(2, b"writer" if commits else b"claim")
 
 
 @SERVER
@@ -190,23 +192,25 @@ def test_nothing_is_put_into_what_is_just_being_expunged(
     url: str, sql: psycopg.Connection[Any], postgres: PostgresServer
 ):
     """Q2: a writer has stalled before slot 3, which became a claim and was expunged: at this moment, not committed yet."""
-    place, one = PostgresBackend(url), str(uuid4())
+    backend, one = PostgresBackend(url), str(uuid4())
     for number in range(1, 6):
-        assert place.put(one, number, slot(number), hash_of(number - 1))
+        assert backend.put(one, number, slot(number), hash_of(number - 1))
     with postgres.connect(url) as other:
         other.execute("BEGIN")
         other.execute("DELETE FROM ts_summary WHERE id = %s", (one,))
         other.execute("DELETE FROM ts_slot WHERE conversation = %s AND slot < 5", (one,))
         told: list[bool] = []
-        stalled = threading.Thread(target=lambda: told.append(place.put(one, 3, slot(3, b"late"), hash_of(2))))
+        stalled = threading.Thread(target=lambda: told.append(backend.put(one, 3, slot(3, b"late"), hash_of(2))))
         stalled.start()
         until_somebody_waits(sql)
         other.execute("COMMIT")
         stalled.join()
     assert told == [False]
-    assert [piece.first for piece in place.read(one)] == [5]
-    place.put_summary(StoredSummary(one, "2026-11-24T00:00:00.000000Z", 4, b'{"metadata":{"system_prompt":"secret"}}'))
-    assert place.summaries() == []  # and no late summary brings back what was forgotten
+    assert [piece.first for piece in backend.read(one)] == [5]
+    backend.put_summary(
+        StoredSummary(one, "2026-11-24T00:00:00.000000Z", 4, b'{"metadata":{"system_prompt":"secret"}}')
+    )
+    assert backend.summaries() == []  # and no late summary brings back what was forgotten
 
 
 def until_somebody_waits(sql: psycopg.Connection[Any]) -> None:
@@ -218,10 +222,10 @@ def until_somebody_waits(sql: psycopg.Connection[Any]) -> None:
 def test_threads_share_a_few_connections(url: str, sql: psycopg.Connection[Any]):
     """Sixteen threads, two connections: each waits for its turn, and none fails.
 
-    They have a name of their own on the server: a place of another test may still have its connections.
+    They have a name of their own on the server: the backend of another test may still have its connections.
     """
-    place = PostgresBackend(make_conninfo(url, application_name="two for sixteen"), connections=2, timeout_seconds=60)
-    logs = [placed(place) for _ in range(16)]
+    backend = PostgresBackend(make_conninfo(url, application_name="two for sixteen"), connections=2, timeout_seconds=60)
+    logs = [placed(backend) for _ in range(16)]
     most: list[int] = []
 
     def work(log: BackendConversation) -> None:
@@ -421,21 +425,21 @@ def test_a_table_that_is_gone_in_the_middle(url: str, sql: psycopg.Connection[An
 @SERVER
 def test_a_child_is_refused_at_once(url: str):
     """Two processes never share connections. A child opens its own backend; one that was only created before the fork works."""
-    place, fresh, one = PostgresBackend(url), PostgresBackend(url), str(uuid4())
-    assert place.put(one, 1, slot(1), ZEROS)
+    backend, fresh, one = PostgresBackend(url), PostgresBackend(url), str(uuid4())
+    assert backend.put(one, 1, slot(1), ZEROS)
     child = os.fork()
     if child == 0:
         try:
             fresh.read(one)
-            place.read(one)
+            backend.read(one)
         except BackendError as error:
             os._exit(7 if "fork" in str(error) and error.outcome == "not stored" else 2)
         except BaseException:
             os._exit(3)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    assert place.put(one, 2, slot(2), hash_of(1))
-    place.close()
+    assert backend.put(one, 2, slot(2), hash_of(1))
+    backend.close()
 
 
 # ---- connections that break --------------------------------------------------------------------------------------------
@@ -444,8 +448,8 @@ def test_a_child_is_refused_at_once(url: str):
 @SERVER
 def test_connections_that_the_server_ends(url: str, sql: psycopg.Connection[Any]):
     """R5, R6: all of them at once, before each message. Each is stored once."""
-    place = PostgresBackend(url)
-    log = placed(place, waits_seconds=(0.0,) * 5)
+    backend = PostgresBackend(url)
+    log = placed(backend, waits_seconds=(0.0,) * 5)
     log.initialize()
     for number in range(20):
         sql.execute(
@@ -463,10 +467,10 @@ def test_connections_that_the_server_ends(url: str, sql: psycopg.Connection[Any]
 def test_an_exchange_that_the_network_breaks(postgres: PostgresServer, url: str, fate: Net, threshold: int | None):
     """R5, R6: cut after the commit, before it, delivered later, or never answered: the append is stored once, and the next one behind it."""
     with Proxy(postgres.port) as proxy:
-        place = PostgresBackend(
+        backend = PostgresBackend(
             url.replace(str(postgres.port), str(proxy.port)), timeout_seconds=1, prepare_threshold=threshold
         )
-        log = placed(place, waits_seconds=(0.0,) * 4)
+        log = placed(backend, waits_seconds=(0.0,) * 4)
         log.initialize()
         log.append_message({"n": 0})
         fates = [fate]
@@ -479,15 +483,15 @@ def test_an_exchange_that_the_network_breaks(postgres: PostgresServer, url: str,
         reader = placed(PostgresBackend(url), log.id, read_only=True)
         reader.load()
         assert [message["n"] for message in reader.get_messages()] == [0, 1, 2, 3]
-        place.close()
+        backend.close()
 
 
 @SERVER
 def test_an_append_that_nobody_answers_is_unknown_and_then_known(postgres: PostgresServer, url: str):
     """R6: every exchange hangs or is cut until the attempts are over, in no more time than was given."""
     with Proxy(postgres.port) as proxy:
-        place = PostgresBackend(url.replace(str(postgres.port), str(proxy.port)), timeout_seconds=0.5)
-        log = placed(place, waits_seconds=(0.0,))
+        backend = PostgresBackend(url.replace(str(postgres.port), str(proxy.port)), timeout_seconds=0.5)
+        log = placed(backend, waits_seconds=(0.0,))
         log.initialize()
         proxy.on_exchange = lambda: Net.SILENT
         with pytest.raises(BackendError) as told:
@@ -500,7 +504,7 @@ def test_an_append_that_nobody_answers_is_unknown_and_then_known(postgres: Postg
             log.append_message({"n": 1})
         assert log.outcome(told.value) is True  # SILENT: the server did it
         assert [message["n"] for message in other.get_messages()] == [0]
-        place.close()
+        backend.close()
 
 
 @SERVER
@@ -519,14 +523,14 @@ def test_a_server_that_forgot_is_refused(url: str, sql: psycopg.Connection[Any])
 @SERVER
 def test_a_deleted_conversation_is_forgotten(url: str, sql: psycopg.Connection[Any]):
     """Retention: one row is left, and a load gets an error. ``expunge`` of a missing slot removes nothing."""
-    place = PostgresBackend(url)
-    log = placed(place)
+    backend = PostgresBackend(url)
+    log = placed(backend)
     log.initialize(messages=[{"text": "one"}])
-    place.expunge(log.id, 99)
-    assert len(place.read(log.id)) == 1
+    backend.expunge(log.id, 99)
+    assert len(backend.read(log.id)) == 1
     one = log.id
     log.close()
-    ConversationLibrary(place).delete(one)
+    ConversationLibrary(backend).delete(one)
     assert sql.execute("SELECT count(*) FROM ts_slot WHERE conversation = %s", (one,)).fetchall() == [(1,)]
     with pytest.raises(ConversationNotFoundError, match="was deleted"):
-        placed(place, one).load()
+        placed(backend, one).load()

@@ -25,8 +25,8 @@ def test_the_judge_sees_what_must_not_be():
     """An acknowledged message that is lost, duplicated or out of order, a refused one that is stored, or one that a
     claim did not read.
     """
-    place = SimulatedBackend()
-    log = placed(place)
+    backend = SimulatedBackend()
+    log = placed(backend)
     log.initialize(messages=[{"text": text} for text in ("a1", "a2", "b1", "b1")])
     said = [
         ("a", "claim 1 0"),
@@ -36,7 +36,7 @@ def test_the_judge_sees_what_must_not_be():
         ("b", "claim 2 1"),
         ("b", "refused 2 b1"),
     ]
-    verdict = judged(place, log.id, said)
+    verdict = judged(backend, log.id, said)
     assert (verdict.acknowledged, verdict.takeovers, verdict.lost, verdict.twice) == (3, 2, ["a3"], ["b1"])
     assert verdict.wrong == [
         "R4: b1 was refused, and is stored",
@@ -132,8 +132,8 @@ def test_the_network_breaks_one_exchange_in_five(postgres: PostgresServer, recor
         proxy.on_exchange = lambda: (
             storm.random.choice([Net.LOST, Net.REFUSED, Net.LATE]) if storm.random.random() < 0.2 else Net.DONE
         )
-        place = PostgresBackend(storm.url.replace(str(postgres.port), str(proxy.port)), timeout_seconds=2)
-        logs = {name: placed(place, storm.id, holder=name, waits_seconds=(0.0,) * 2) for name in "abc"}
+        backend = PostgresBackend(storm.url.replace(str(postgres.port), str(proxy.port)), timeout_seconds=2)
+        logs = {name: placed(backend, storm.id, holder=name, waits_seconds=(0.0,) * 2) for name in "abc"}
         owns: set[str] = set()
         for number in range(150):
             name = storm.random.choice("abc")
@@ -160,7 +160,7 @@ def test_the_network_breaks_one_exchange_in_five(postgres: PostgresServer, recor
             log.get_messages()
         stored = storm.texts()
         assert all(log.outcome(error) in (None, text in stored) for log, error, text in unknown)
-        place.close()
+        backend.close()
     verdict = storm.verdict()
     record_property("messages acknowledged on PostgreSQL through a proxy", verdict.acknowledged)
     record_property("takeovers through it", verdict.takeovers)

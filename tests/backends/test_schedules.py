@@ -18,11 +18,11 @@ from transcript_store.testing import SimulatedBackend, SimulatedObjectStore
 Make = Callable[[], tuple[World, Sequence[Callable[[], object]]]]
 
 
-def two(make_place: type[SimulatedBackend], first_appends: int, second_appends: int) -> Make:
+def two(make_backend: type[SimulatedBackend], first_appends: int, second_appends: int) -> Make:
     """The first has the conversation and appends, the second one takes it over and appends."""
 
     def make() -> tuple[World, Sequence[Callable[[], object]]]:
-        world, first = begun(make_place())
+        world, first = begun(make_backend())
         second = Actor(world, "b")
         return world, [
             lambda: first.append_many(first_appends),
@@ -32,11 +32,11 @@ def two(make_place: type[SimulatedBackend], first_appends: int, second_appends: 
     return make
 
 
-def both_load(make_place: type[SimulatedBackend]) -> Make:
+def both_load(make_backend: type[SimulatedBackend]) -> Make:
     """Two that claim at the same time, and append."""
 
     def make() -> tuple[World, Sequence[Callable[[], object]]]:
-        world, _ = begun(make_place())
+        world, _ = begun(make_backend())
         second, third = Actor(world, "b"), Actor(world, "c")
         return world, [lambda: second.load() and second.append(), lambda: third.load() and third.append()]
 
@@ -101,7 +101,7 @@ def in_turns() -> tuple[World, Sequence[Callable[[], object]]]:
 
 def counted(schedules: Iterator[int], record: Callable[[str, Any], None]) -> int:
     counts = list(schedules)
-    record("schedules of two or three sessions on a place", len(counts))
+    record("schedules of two or three sessions on a backend", len(counts))
     record("messages acknowledged in them", sum(counts))
     return len(counts)
 

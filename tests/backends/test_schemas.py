@@ -82,14 +82,14 @@ def test_a_copy_without_its_key_says_where_the_key_is_missing(tmp_path):
     library = ConversationLibrary(tmp_path / "chats", encryption_key=b"k" * 32)
     with library.create(messages=[SAID]) as conversation:
         pass
-    place = SimulatedBackend()
-    ship(conversation.directory, place)
-    copy = ConversationLibrary(place, encryption_key=b"k" * 32)
+    backend = SimulatedBackend()
+    ship(conversation.directory, backend)
+    copy = ConversationLibrary(backend, encryption_key=b"k" * 32)
     both: tuple[Any, ...] = ({"read_only": True}, {"take_over": True})
     for options in both:
         with pytest.raises(CorruptKeyFileError, match=r"the backend does not have the key; .*with_key=True") as refused:
             copy.open(conversation.id, **options)
         assert not refused.value.path.startswith("/")
-    ship(conversation.directory, place, with_key=True)
+    ship(conversation.directory, backend, with_key=True)
     with copy.open(conversation.id, read_only=True) as opened:
         assert opened.get_messages() == [SAID]

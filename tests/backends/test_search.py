@@ -25,7 +25,7 @@ from transcript_store.errors import StorageError
 from transcript_store.search import SearchIndex
 from transcript_store.testing import Fate, SimulatedBackend, SimulatedFileSystem, SimulatedObjectStore
 
-each_place = pytest.mark.parametrize("make_place", [SimulatedBackend, SimulatedObjectStore])
+each_backend = pytest.mark.parametrize("make_backend", [SimulatedBackend, SimulatedObjectStore])
 
 
 def found(index: SearchIndex, query: str, **options: Any) -> list[str]:
@@ -33,16 +33,16 @@ def found(index: SearchIndex, query: str, **options: Any) -> list[str]:
 
 
 @pytest.mark.sampled(every=2)
-@each_place
+@each_backend
 def test_f9_what_was_acknowledged_is_found_behind_a_refresh(
-    make_place: Callable[[], SimulatedBackend], tmp_path: Path
+    make_backend: Callable[[], SimulatedBackend], tmp_path: Path
 ) -> None:
     """F9 against a list in memory: writers append, replace, take back, fork, delete and come back, on hosts of their own."""
     chance = random.Random(8)
-    place = make_place()
-    library = ConversationLibrary(place, file_system=SimulatedFileSystem())
+    backend = make_backend()
+    library = ConversationLibrary(backend, file_system=SimulatedFileSystem())
     there: dict[str, list[str]] = {}
-    with SearchIndex(ConversationLibrary(place, file_system=SimulatedFileSystem()), cache=tmp_path) as index:
+    with SearchIndex(ConversationLibrary(backend, file_system=SimulatedFileSystem()), cache=tmp_path) as index:
         for n in range(120):
             one = chance.choice(sorted(there)) if there and chance.random() < 0.7 else ""
             if not one:
@@ -100,10 +100,10 @@ def test_on_an_object_store_an_answer_says_as_of_when(tmp_path: Path) -> None:
         assert found(index, "another") == ["another"]  # the close left word
 
 
-@each_place
-def test_what_was_deleted_is_not_found(make_place: Callable[[], SimulatedBackend], tmp_path: Path) -> None:
+@each_backend
+def test_what_was_deleted_is_not_found(make_backend: Callable[[], SimulatedBackend], tmp_path: Path) -> None:
     """F9: also without a refresh, by an index that has its words still."""
-    library = ConversationLibrary(make_place())
+    library = ConversationLibrary(make_backend())
     with SearchIndex(library, cache=tmp_path) as index:
         with library.create(messages=[user_message("needle")]) as conversation:
             one = conversation.id
@@ -114,52 +114,54 @@ def test_what_was_deleted_is_not_found(make_place: Callable[[], SimulatedBackend
         assert index.list().total == 0
 
 
-@each_place
-def test_only_what_came_since_is_asked_for(make_place: Callable[[], SimulatedBackend], tmp_path: Path) -> None:
+@each_backend
+def test_only_what_came_since_is_asked_for(make_backend: Callable[[], SimulatedBackend], tmp_path: Path) -> None:
     """The next process looks at the last slots and reads what its hits are in, and nothing else."""
-    place = make_place()
-    library = ConversationLibrary(place)
+    backend = make_backend()
+    library = ConversationLibrary(backend)
     for n in range(20):
         library.create(messages=[user_message(f"needle {n}")]).close()
     with SearchIndex(library, cache=tmp_path) as index:
         assert len(found(index, "needle", refresh=True)) == 20
     asked: list[str] = []
-    place.on_request = lambda request: asked.append(request.call) or Fate.DONE  # type: ignore[func-returns-value]
-    with SearchIndex(ConversationLibrary(place), cache=tmp_path) as index:
+    backend.on_request = lambda request: asked.append(request.call) or Fate.DONE  # type: ignore[func-returns-value]
+    with SearchIndex(ConversationLibrary(backend), cache=tmp_path) as index:
         assert found(index, "7") == ["needle 7"]
-    look = "ends" if make_place is SimulatedBackend else "summaries"
+    look = "ends" if make_backend is SimulatedBackend else "summaries"
     assert {*asked} <= {"ends", look, "read"}
     assert asked.count("read") <= 4  # of one conversation: slots, packs, and each of its objects
 
 
-@each_place
+@each_backend
 def test_a_damaged_conversation_is_listed_and_not_searched(
-    make_place: Callable[[], SimulatedBackend], tmp_path: Path
+    make_backend: Callable[[], SimulatedBackend], tmp_path: Path
 ) -> None:
     """Its slots do not verify, so nothing of it is believed; the others are found."""
-    place = make_place()
-    library = ConversationLibrary(place)
+    backend = make_backend()
+    library = ConversationLibrary(backend)
     with (
         library.create(messages=[user_message("needle 1")]) as damaged,
         library.create(messages=[user_message("needle 2")]),
     ):
         one = damaged.id
-    place.set_object(one, "s/1", place.object(one, "s/1").replace(b"needle", b"needlf"))
+    backend.set_object(one, "s/1", backend.object(one, "s/1").replace(b"needle", b"needlf"))
     with SearchIndex(library, cache=tmp_path) as index:
         assert found(index, "needle", refresh=True) == ["needle 2"]
         assert [os.path.basename(directory) for directory in index.search("needle").damaged] == [one]
         assert [bool(summary.damage) for summary in index.list() if summary.id == one] == [True]
 
 
-@each_place
-def test_nothing_of_what_is_sealed_is_in_the_index(make_place: Callable[[], SimulatedBackend], tmp_path: Path) -> None:
+@each_backend
+def test_nothing_of_what_is_sealed_is_in_the_index(
+    make_backend: Callable[[], SimulatedBackend], tmp_path: Path
+) -> None:
     """Its words and its title are in no file of the index. With the key a search reads it, without it or with another it is counted."""
-    place, key = make_place(), bytes(range(32))
-    ConversationLibrary(place, encryption_key=key).create(
+    backend, key = make_backend(), bytes(range(32))
+    ConversationLibrary(backend, encryption_key=key).create(
         messages=[user_message("needle xyzzyword")], labels={"title": "plughtitle"}
     ).close()
-    ConversationLibrary(place).create(messages=[user_message("needle in sight")]).close()
-    library = ConversationLibrary(place)
+    ConversationLibrary(backend).create(messages=[user_message("needle in sight")]).close()
+    library = ConversationLibrary(backend)
     for given, texts, not_searched in (
         (None, ["needle in sight"], 1),
         (key, ["needle in sight", "needle xyzzyword"], 0),
@@ -176,22 +178,22 @@ def test_nothing_of_what_is_sealed_is_in_the_index(make_place: Callable[[], Simu
 
 def test_nobody_answers(tmp_path: Path) -> None:
     """The error says so, and the index works again once the backend answers."""
-    place = SimulatedBackend()
-    library = ConversationLibrary(place, waits_seconds=(), file_system=SimulatedFileSystem())  # type: ignore[call-arg]
+    backend = SimulatedBackend()
+    library = ConversationLibrary(backend, waits_seconds=(), file_system=SimulatedFileSystem())  # type: ignore[call-arg]
     library.create(messages=[user_message("needle")]).close()
     with SearchIndex(library, cache=tmp_path) as index:
-        place.on_request = lambda _: Fate.REFUSED
+        backend.on_request = lambda _: Fate.REFUSED
         with pytest.raises(StorageError, match="list the conversations"):
             index.search("needle")
-        place.on_request = None
+        backend.on_request = None
         assert found(index, "needle") == ["needle"]
 
 
 def test_the_index_is_named_by_the_backend_itself(tmp_path: Path) -> None:
     """Two libraries on one backend share it, another backend has another, and one without an identity has a temporary one."""
-    place, other = SimulatedBackend(), SimulatedBackend()
+    backend, other = SimulatedBackend(), SimulatedBackend()
     paths = []
-    for each in (place, place, other):
+    for each in (backend, backend, other):
         with SearchIndex(ConversationLibrary(each), cache=tmp_path) as index:
             paths.append(index.status().path)
     assert paths[0] == paths[1] != paths[2]
@@ -205,12 +207,12 @@ def test_the_index_is_named_by_the_backend_itself(tmp_path: Path) -> None:
 
 def test_no_writer_is_hindered(tmp_path: Path) -> None:
     """F11: an index puts and claims nothing on a backend: an open writer stays the writer."""
-    place = SimulatedBackend()
-    library = ConversationLibrary(place)
+    backend = SimulatedBackend()
+    library = ConversationLibrary(backend)
     with library.create(messages=[user_message("needle")]) as conversation:
         assert isinstance(conversation, BackendConversation)
         epoch, changes = conversation.epoch, []
-        place.on_request = lambda request: changes.append(request.call) if request.changes else None
+        backend.on_request = lambda request: changes.append(request.call) if request.changes else None
         with SearchIndex(library, cache=tmp_path) as index:
             assert found(index, "needle", refresh=True) == ["needle"]
         assert changes == []
@@ -272,16 +274,16 @@ def test_f9_on_postgresql_beside_writers(postgres: PostgresServer, tmp_path: Pat
 def test_what_postgresql_says_of_its_last_slots(postgres: PostgresServer) -> None:
     """Page by page, as of that moment, without what was expunged."""
     url = postgres.schema()
-    place = PostgresBackend(url, create=True)
-    library = ConversationLibrary(place)
+    backend = PostgresBackend(url, create=True)
+    library = ConversationLibrary(backend)
     stores = [library.create() for _ in range(5)]
     ids = sorted(store.id for store in stores)
     stores[0].append_message(user_message("one"))
-    ends = dict(place.ends())
+    ends = dict(backend.ends())
     assert sorted(ends) == ids
-    assert {one: max(piece.last for piece in place.read(one)) for one in ids} == ends
+    assert {one: max(piece.last for piece in backend.read(one)) for one in ids} == ends
     pages, after = [], ""
-    while page := place.ends(after=after, limit=2):
+    while page := backend.ends(after=after, limit=2):
         pages.append(page)
         after = page[-1][0]
     assert [len(page) for page in pages] == [2, 2, 1]
@@ -289,7 +291,7 @@ def test_what_postgresql_says_of_its_last_slots(postgres: PostgresServer) -> Non
     for store in stores:
         store.close()
     library.delete(ids[2])
-    assert sorted(dict(place.ends())) == [*ids[:2], *ids[3:]]
+    assert sorted(dict(backend.ends())) == [*ids[:2], *ids[3:]]
 
 
 def test_an_identity_has_no_secret_in_it() -> None:
@@ -308,8 +310,8 @@ def test_f9_on_an_object_store(tmp_path: Path) -> None:
     with ExitStack() as at_the_end:
         server = seaweedfs(tmp_path)
         at_the_end.callback(server.kill)
-        library = ConversationLibrary(server.place("agents"))
-        with SearchIndex(ConversationLibrary(server.place("agents")), cache=tmp_path / "cache") as index:
+        library = ConversationLibrary(server.backend("agents"))
+        with SearchIndex(ConversationLibrary(server.backend("agents")), cache=tmp_path / "cache") as index:
             with library.create(messages=[user_message("needle 1")]) as conversation:
                 conversation.append_message(user_message("needle 2"))
                 answer = index.search("needle", refresh=True)
@@ -318,6 +320,10 @@ def test_f9_on_an_object_store(tmp_path: Path) -> None:
                 assert index.search("needle").as_of == answer.as_of
                 assert len(index.search("needle", refresh=True)) == 3
                 one = conversation.id
-            assert server.place("agents").identity == server.place("agents").identity != server.place("others").identity
+            assert (
+                server.backend("agents").identity
+                == server.backend("agents").identity
+                != server.backend("others").identity
+            )
             library.delete(one)
             assert (found(index, "needle"), found(index, "needle", refresh=True)) == ([], [])

@@ -23,21 +23,21 @@ def before(world: World, call: str, name: str, act: Callable[[], object]) -> Non
 
     def on_request(request: BackendRequest) -> Fate:
         if (request.call, request.name) == (call, name):
-            world.place.on_request = None
+            world.backend.on_request = None
             act()
         return Fate.DONE
 
-    world.place.on_request = on_request
+    world.backend.on_request = on_request
 
 
 def unknown_append(actor: Actor) -> None:
     """An append without an answer that arrives late."""
-    place = actor.world.place
+    backend = actor.world.backend
     first = [Fate.LATE]
-    place.on_request = lambda request: first.pop() if request.changes and first else Fate.REFUSED
+    backend.on_request = lambda request: first.pop() if request.changes and first else Fate.REFUSED
     actor.append()
-    place.on_request = None
-    assert len(place.late) == 1
+    backend.on_request = None
+    assert len(backend.late) == 1
     assert actor.world.unknown
 
 
@@ -69,7 +69,7 @@ def a_claim_in_a_freed_name() -> World:
     def goes_on() -> None:
         a.append_many(4)
         a.pack()
-        assert "s/3" not in world.place.names(ID)
+        assert "s/3" not in world.backend.names(ID)
 
     before(world, "put", "s/3", goes_on)
     if b.load():
@@ -97,7 +97,7 @@ def a_writer_that_stalls_before_its_own_late_slot() -> World:
     unknown_append(a)
 
     def lands() -> None:
-        world.place.land()
+        world.backend.land()
         take_over_and_pack(b)
 
     before(world, "put", "s/3", lands)
@@ -114,7 +114,7 @@ def a_reader_between_its_list_and_a_get() -> World:
     def goes_on() -> None:
         a.append_many(2)
         a.pack()
-        world.place.land()
+        world.backend.land()
 
     before(world, "read", "s/3", goes_on)
     reader = world.session("c", read_only=True)
@@ -129,16 +129,16 @@ def a_pack_made_beside_a_late_slot() -> World:
     unknown_append(a)
     a.append_many(3)
     a.pack()
-    world.place.land()
+    world.backend.land()
     b = Actor(world, "b")
     take_over_and_pack(b)
     return world
 
 
-def a_server_that_lost_a_commit(make_place: type[SimulatedBackend]) -> Callable[[], World]:
+def a_server_that_lost_a_commit(make_backend: type[SimulatedBackend]) -> Callable[[], World]:
     def story() -> World:
-        world, a = begun(make_place(), messages=2)
-        world.place.set_object(ID, "s/3", None)
+        world, a = begun(make_backend(), messages=2)
+        world.backend.set_object(ID, "s/3", None)
         world.acknowledged.pop()  # the server lost it; nobody can bring it back
         with pytest.raises(TranscriptStoreError):
             a.store.append_message({"text": "a3"})
@@ -187,19 +187,19 @@ def puts_what_it_likes(patch: pytest.MonkeyPatch) -> None:
 
 def packs_what_is_there(self: ClaimedLog, *, tidy: bool) -> int:
     """A pack of the values under the names and of earlier packs; nothing is verified."""
-    place: SimulatedObjectStore = self.backend  # type: ignore[assignment]
+    backend: SimulatedObjectStore = self.backend  # type: ignore[assignment]
     found: dict[int, bytes] = {}
-    for piece in place.read(self.id):
+    for piece in backend.read(self.id):
         start = 0
         for slot in range(piece.first, piece.last + 1):
             end = piece.data.index(b"\n", start)
             stop = end + 1 + int(piece.data[start:end].split(b'"bytes":')[1].split(b",")[0])
             found[slot] = piece.data[start:stop]
             start = stop
-    found |= {int(name[2:]): place.object(self.id, name) for name in place.names(self.id) if name.startswith("s/")}
+    found |= {int(name[2:]): backend.object(self.id, name) for name in backend.names(self.id) if name.startswith("s/")}
     last = max(found)
-    place.put_pack(self.id, 1, last, b"".join(found[slot] for slot in range(1, last + 1)))
-    place.delete_slots(self.id, _claims.removable(self._unpacked))
+    backend.put_pack(self.id, 1, last, b"".join(found[slot] for slot in range(1, last + 1)))
+    backend.delete_slots(self.id, _claims.removable(self._unpacked))
     return last
 
 
@@ -269,13 +269,13 @@ class FreesNames(SimulatedObjectStore):
         SimulatedBackend.expunge(self, id, keep)
 
 
-@pytest.mark.parametrize("make_place", [SimulatedObjectStore, FreesNames])
-def test_expunging_keeps_the_fences(make_place: type[SimulatedBackend]):
+@pytest.mark.parametrize("make_backend", [SimulatedObjectStore, FreesNames])
+def test_expunging_keeps_the_fences(make_backend: type[SimulatedBackend]):
     """R4: a stalled writer whose conversation was deleted and expunged gets an error.
 
     Without the rule, its message is acknowledged, and nobody can read it.
     """
-    world, a = begun(make_place(), messages=1)
+    world, a = begun(make_backend(), messages=1)
     b = world.session("b")
 
     def forgets() -> None:
@@ -284,7 +284,7 @@ def test_expunging_keeps_the_fences(make_place: type[SimulatedBackend]):
         world.library().delete(ID)
 
     before(world, "put", "s/3", forgets)
-    if make_place is FreesNames:
+    if make_backend is FreesNames:
         a.append()
         assert [text for _, _, text in world.acknowledged] == ["a1", "a2"]
         with pytest.raises(ConversationNotFoundError):

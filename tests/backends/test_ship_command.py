@@ -31,7 +31,7 @@ LONG = pytest.mark.long
 
 
 @pytest.fixture
-def place() -> str:
+def backend() -> str:
     """The address of a new object store in memory, which lives as long as this process."""
     return f"memory:///{uuid.uuid4().hex}"
 
@@ -60,73 +60,73 @@ def files_in(folder: str | Path) -> dict[str, bytes]:
 
 
 def test_a_library_goes_there_and_comes_back(
-    cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path
+    cli: Cli, library: ConversationLibrary, backend: str, tmp_path: Path
 ) -> None:
     """What is not there yet, all of it sent, nothing new, and the folders again: file for file."""
-    code, out, _ = cli("ship", library.directory, place, "--dry-run")
+    code, out, _ = cli("ship", library.directory, backend, "--dry-run")
     assert (code, out.count("2 records"), out.count("still to send")) == (0, 3, 3)
-    code, out, err = cli("ship", library.directory, place)
+    code, out, err = cli("ship", library.directory, backend)
     assert (code, out.count("2 records"), out.count(" sent")) == (0, 3, 3)
-    assert err == f"transcript-store: from {library.directory} to {place}\n"
-    assert cli("ship", library.directory, place).out.count("nothing new") == 3
-    assert cli("ship", library.directory, place, "--dry-run").out.count("up to date") == 3
-    assert cli("list", place).out.count("number") == 3
-    code, out, err = cli("restore", place, str(tmp_path / "restored"))
+    assert err == f"transcript-store: from {library.directory} to {backend}\n"
+    assert cli("ship", library.directory, backend).out.count("nothing new") == 3
+    assert cli("ship", library.directory, backend, "--dry-run").out.count("up to date") == 3
+    assert cli("list", backend).out.count("number") == 3
+    code, out, err = cli("restore", backend, str(tmp_path / "restored"))
     assert (code, out.count("  2 records\n")) == (0, 3)
-    assert err == f"transcript-store: from {place} to {tmp_path}/restored\n"
+    assert err == f"transcript-store: from {backend} to {tmp_path}/restored\n"
     assert files_in(tmp_path / "restored") == files_in(library.directory)
-    assert "3 unchanged; 0 records restored" in cli("restore", place, str(tmp_path / "restored")).out
+    assert "3 unchanged; 0 records restored" in cli("restore", backend, str(tmp_path / "restored")).out
 
 
 def test_one_conversation_goes_and_comes_by_its_name(
-    cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path
+    cli: Cli, library: ConversationLibrary, backend: str, tmp_path: Path
 ) -> None:
     """The beginning of its id, or ``last``, as all commands take it; what came of it as JSON."""
     newest = library.list()[0]
     name = f"{library.directory}/{(newest.id or '')[:8]}"
-    told = json.loads(cli("ship", name, place, "--json").out)
+    told = json.loads(cli("ship", name, backend, "--json").out)
     assert (told["id"], told["sent_records"], told["left_records"]) == (newest.id, 2, 0)
-    told = json.loads(cli("restore", f"{place}/last", str(tmp_path / "back"), "--json").out)
+    told = json.loads(cli("restore", f"{backend}/last", str(tmp_path / "back"), "--json").out)
     assert (told["id"], told["is_new"]) == (newest.id, True)
     assert files_in(tmp_path / "back" / str(newest.id)) == files_in(newest.directory)
 
 
-def test_folders_that_are_behind_continue(cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path) -> None:
+def test_folders_that_are_behind_continue(cli: Cli, library: ConversationLibrary, backend: str, tmp_path: Path) -> None:
     """One got a record, one a generation, the third nothing; then one of the folders continues by itself, and stays ahead."""
     restored = str(tmp_path / "restored")
-    cli("ship", library.directory, place)
-    cli("restore", place, restored)
+    cli("ship", library.directory, backend)
+    cli("restore", backend, restored)
     first, second, _ = sorted(summary.id or "" for summary in library.list())
     with library.open(first) as conversation:
         conversation.append_message(user_message("more"))
     with library.open(second) as conversation:
         conversation.replace_transcript([user_message("summary"), user_message("and more")])
-    cli("ship", library.directory, place)
-    code, out, err = cli("restore", place, restored)
+    cli("ship", library.directory, backend)
+    code, out, err = cli("restore", backend, restored)
     assert (code, err.count("\n")) == (0, 1)
     assert [line.partition("  ")[2] for line in out.splitlines()[:2]] == ["1 record added", "2 records added"]
     assert "0 new, 2 grew, 1 unchanged" in out
     assert files_in(restored) == files_in(library.directory)
     with ConversationLibrary(restored).open(first) as conversation:
         conversation.append_message(user_message("of here alone"))
-    code, out, err = cli("restore", place, restored)
+    code, out, err = cli("restore", backend, restored)
     assert (code, len(out.splitlines())) == (0, 1)
     with ConversationLibrary(restored).open(first) as conversation:
         assert conversation.get_messages()[-1] == user_message("of here alone")
 
 
 def test_one_that_cannot_go_does_not_stop_the_others(
-    cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path
+    cli: Cli, library: ConversationLibrary, backend: str, tmp_path: Path
 ) -> None:
     """One is damaged, one continued on the backend: each error has its hint, the third is sent, and the exit code is 1."""
     broken, parted, whole = sorted(summary.id or "" for summary in library.list())
-    ship(f"{library.directory}/{parted}", backend_at(place))
-    with ConversationLibrary(backend_at(place)).open(parted) as other:
+    ship(f"{library.directory}/{parted}", backend_at(backend))
+    with ConversationLibrary(backend_at(backend)).open(parted) as other:
         other.append_message(user_message("there"))
     with library.open(parted) as here:
         here.append_message(user_message("here"))
     damage(Path(library.directory) / broken, b"a question", b"a quostion")
-    code, out, err = cli("ship", library.directory, place)
+    code, out, err = cli("ship", library.directory, backend)
     assert code == 1
     assert out.startswith(whole)
     assert len(out.splitlines()) == 1
@@ -134,13 +134,13 @@ def test_one_that_cannot_go_does_not_stop_the_others(
     assert "is not an earlier state of it" in err
     assert "ship it to another backend" in err
     (Path(library.directory) / "notes.txt").write_text("of nobody's")
-    reports = {Path(report.directory).name: report for report in ship_library(library.directory, backend_at(place))}
+    reports = {Path(report.directory).name: report for report in ship_library(library.directory, backend_at(backend))}
     assert [type(reports[each]).__name__ for each in (broken, parted, whole)] == ["NotShipped", "NotShipped", "Shipped"]
-    code, out, err = cli("restore", place, library.directory)
+    code, out, err = cli("restore", backend, library.directory)
     assert (code, out.count(f"a copy, because {parted} diverged there")) == (0, 1)
 
 
-def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, place: str, tmp_path: Path) -> None:
+def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, backend: str, tmp_path: Path) -> None:
     """Two folders, two backends, an id after the backend, a watch that sends nothing: exit code 2, and no password in the error."""
     secret = "postgresql://lovelace:s3cret@db.example/agents"
     one = library.list()[0].id
@@ -148,34 +148,34 @@ def test_what_makes_no_sense_is_refused(cli: Cli, library: ConversationLibrary, 
         (library.directory, str(tmp_path / "back")),
         (secret, secret),
         (library.directory, f"{secret}/{one}"),
-        (library.directory, place, "--follow", "--dry-run"),
-        (f"{place}/{one}", str(tmp_path / "back")),
-        (library.directory, place, "--every", "soon"),
+        (library.directory, backend, "--follow", "--dry-run"),
+        (f"{backend}/{one}", str(tmp_path / "back")),
+        (library.directory, backend, "--every", "soon"),
     ):
         code, out, err = cli("ship", *words)
         assert (code, out) == (2, "")
         assert "s3cret" not in err
         assert "lovelace" not in err
-    assert cli("ship", str(tmp_path / "nowhere"), place).code == 1
+    assert cli("ship", str(tmp_path / "nowhere"), backend).code == 1
     assert cli("restore", secret, secret).code == 2
-    assert cli("restore", f"{place}/{one}", str(tmp_path / "back")).code == 1
+    assert cli("restore", f"{backend}/{one}", str(tmp_path / "back")).code == 1
     assert not list((tmp_path / "back").glob("*"))
 
 
-def test_a_sealed_conversation_says_that_its_key_stays(cli: Cli, place: str, tmp_path: Path) -> None:
+def test_a_sealed_conversation_says_that_its_key_stays(cli: Cli, backend: str, tmp_path: Path) -> None:
     """Without ``--with-key`` the copy is reported as unreadable; neither way needs a key."""
     sealed = ConversationLibrary(tmp_path / "chats", encryption_key=bytes(range(32)))
     sealed.create(messages=[user_message("a secret")]).close()
     sealed.create(messages=[user_message("another secret")]).close()
-    told = cli("ship", sealed.directory, place).err.splitlines()
+    told = cli("ship", sealed.directory, backend).err.splitlines()
     assert len(told) == 2  # where from and where to, and one line for all that are sealed
     assert "2 conversations are sealed" in told[1]
     assert "--with-key" in told[1]
-    told = cli("restore", place, str(tmp_path / "first")).err.splitlines()
+    told = cli("restore", backend, str(tmp_path / "first")).err.splitlines()
     assert len(told) == 2
     assert "2 are sealed, and came without key.json" in told[1]
-    assert cli("ship", sealed.directory, place, "--with-key").err.count("\n") == 1
-    assert cli("restore", place, str(tmp_path / "second")).err.count("\n") == 1  # the keys are there, and come along
+    assert cli("ship", sealed.directory, backend, "--with-key").err.count("\n") == 1
+    assert cli("restore", backend, str(tmp_path / "second")).err.count("\n") == 1  # the keys are there, and come along
     assert files_in(tmp_path / "second") == files_in(sealed.directory)
     assert not list((tmp_path / "first").rglob("key.json"))
 
@@ -203,7 +203,7 @@ def at_each_pause(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.mark.parametrize("is_library", [False, True])
 def test_a_copy_keeps_up_until_ctrl_c(
-    cli: Cli, library: ConversationLibrary, place: str, at_each_pause: Callable[..., None], is_library: bool
+    cli: Cli, library: ConversationLibrary, backend: str, at_each_pause: Callable[..., None], is_library: bool
 ) -> None:
     """Appends, replaces and creates are sent, and nothing else is printed; at the end the copy is not claimed."""
     newest = library.list()[0]
@@ -217,11 +217,11 @@ def test_a_copy_keeps_up_until_ctrl_c(
         lambda: library.create(messages=[user_message("another")]).close(),
         conversation.close,
     )
-    code, out, err = cli("ship", source, place, "--follow", "--every", "0")
+    code, out, err = cli("ship", source, backend, "--follow", "--every", "0")
     assert (code, err.count("\n")) == (130, 1)
     assert out.splitlines()[-(3 if is_library else 2) :][0].endswith("sent")
     assert len(out.splitlines()) == (3 + 2 + 1 if is_library else 1 + 2)
-    there = ConversationLibrary(backend_at(place))
+    there = ConversationLibrary(backend_at(backend))
     assert len(there.list()) == (4 if is_library else 1)
     with there.open(newest.id or "") as copy:  # nobody has to be taken over
         assert copy.get_messages() == [user_message("summary")]
@@ -229,7 +229,7 @@ def test_a_copy_keeps_up_until_ctrl_c(
 
 
 def test_follow_reports_a_problem_once_and_its_end(
-    cli: Cli, library: ConversationLibrary, place: str, at_each_pause: Callable[..., None]
+    cli: Cli, library: ConversationLibrary, backend: str, at_each_pause: Callable[..., None]
 ) -> None:
     """A conversation is damaged while its library is followed, for three looks; then it is put right."""
     newest = library.list()[0]
@@ -247,7 +247,7 @@ def test_follow_reports_a_problem_once_and_its_end(
         lambda: path.write_bytes(longer),
     )
     path.write_bytes(longer.replace(b"more", b"mire"))
-    code, out, err = cli("ship", library.directory, place, "--follow", "--every", "0")
+    code, out, err = cli("ship", library.directory, backend, "--follow", "--every", "0")
     assert (code, err.count("transcript.jsonl")) == (130, 1)
     assert len(out.splitlines()) == 3
 
@@ -258,8 +258,8 @@ CHILD = """
 import sys
 from transcript_store.backends import open_backend, ship
 
-place = open_backend(sys.argv[2], create=True)
-put = place.put
+backend = open_backend(sys.argv[2], create=True)
+put = backend.put
 
 def told(*arguments):
     print("put", flush=True)
@@ -269,8 +269,8 @@ def told(*arguments):
     sys.stdin.readline()
     return result
 
-place.put = told
-print(ship(sys.argv[1], place).left_records, flush=True)
+backend.put = told
+print(ship(sys.argv[1], backend).left_records, flush=True)
 """
 
 
@@ -315,11 +315,11 @@ def killed_again_and_again(tmp_path: Path, url: str, restart: Callable[[], None]
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
-        place = open_backend(url)
-        ship(directory, place)
-        restore(place, conversation_id(directory), tmp_path / "back")
+        backend = open_backend(url)
+        ship(directory, backend)
+        restore(backend, conversation_id(directory), tmp_path / "back")
         assert files_in(tmp_path / "back") == files_in(directory)
-        assert ConversationLibrary(place).verify(conversation_id(directory)).findings == ()
+        assert ConversationLibrary(backend).verify(conversation_id(directory)).findings == ()
     return kills
 
 
@@ -334,10 +334,10 @@ def test_a_dry_run_needs_no_tables(
 ) -> None:
     """It says that they are missing, and creates none."""
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    place = f"postgresql://{USER}@127.0.0.1:{postgres.port}/postgres?schema=not_there"
-    code, out, _ = cli("ship", library.directory, place, "--dry-run")
+    backend = f"postgresql://{USER}@127.0.0.1:{postgres.port}/postgres?schema=not_there"
+    code, out, _ = cli("ship", library.directory, backend, "--dry-run")
     assert (code, "the database has no tables yet" in out) == (0, True)
-    assert "tables of transcript_store are missing" in cli("list", place).err
+    assert "tables of transcript_store are missing" in cli("list", backend).err
 
 
 @LONG

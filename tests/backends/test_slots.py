@@ -20,8 +20,8 @@ Numbered = Sequence[tuple[int, bytes]]
 @pytest.fixture(scope="module")
 def slots() -> list[tuple[int, bytes]]:
     """Appends of one message and of several, a claim, a change of the metadata, a replace, and appends behind each."""
-    place, machine = SimulatedBackend(), SimulatedFileSystem()
-    library = ConversationLibrary(place, file_system=machine)
+    backend, machine = SimulatedBackend(), SimulatedFileSystem()
+    library = ConversationLibrary(backend, file_system=machine)
     with library.create(id=ID, messages=[{"text": "first"}]) as conversation:
         for number in range(3):
             conversation.append_message({"text": f"{number} é"})
@@ -33,7 +33,7 @@ def slots() -> list[tuple[int, bytes]]:
         conversation.append_message({"text": "of another session"})
         conversation.replace_transcript([{"text": "summary"}])
         conversation.append_message({"text": "last"})
-    return flattened(place.read(ID), 0)
+    return flattened(backend.read(ID), 0)
 
 
 def one_by_one(slots: Numbered) -> tuple[LogState, list[Slot]]:
@@ -103,11 +103,11 @@ def test_runs_that_look_at_no_batch_are_caught(slots: list[tuple[int, bytes]], m
 
 def test_damage_behind_many_slots_costs_no_more_than_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reported bug: all earlier slots were verified again for each slot: 4,000 of them took half a minute."""
-    place = SimulatedBackend()
-    with ConversationLibrary(place, file_system=SimulatedFileSystem()).create(id=ID) as conversation:
+    backend = SimulatedBackend()
+    with ConversationLibrary(backend, file_system=SimulatedFileSystem()).create(id=ID) as conversation:
         for number in range(60):
             conversation.append_message({"text": f"message {number}"})
-    slots = flattened(place.read(ID), 0)
+    slots = flattened(backend.read(ID), 0)
     number, data = slots[50]
     slots[50] = (number, data.replace(b"message", b"massage"))
     scanned = 0
@@ -125,11 +125,11 @@ def test_damage_behind_many_slots_costs_no_more_than_they_do(monkeypatch: pytest
 
 def test_a_time_that_holds_a_quote_is_no_slot() -> None:
     """A slot forged so that its hash holds, and whose head is no JSON: verified with others it was taken in."""
-    place = SimulatedBackend()
-    with ConversationLibrary(place, file_system=SimulatedFileSystem()).create(id=ID) as conversation:
+    backend = SimulatedBackend()
+    with ConversationLibrary(backend, file_system=SimulatedFileSystem()).create(id=ID) as conversation:
         conversation.append_message({"text": "one"})
-    slots = flattened(place.read(ID), 0)
-    at = next(place for place, (_, data) in enumerate(slots) if b'"kind":"append"' in data)
+    slots = flattened(backend.read(ID), 0)
+    at = next(backend for backend, (_, data) in enumerate(slots) if b'"kind":"append"' in data)
     head, feed, lines = slots[at][1].partition(b"\n")
     time = head.index(b'"at":"') + len(b'"at":"') + 10
     forged = bytearray(head)

@@ -154,7 +154,7 @@ class Bug(NamedTuple):
 
     leave_out: Callable[[Patch], None]
     story: stories.Story
-    place: type[SimulatedBackend]
+    backend: type[SimulatedBackend]
     faults: int = 0
 
 
@@ -183,5 +183,5 @@ def test_the_schedules_see_what_comes_of_it(bug: Bug, monkeypatch: Patch):
     """R6, R13, P17: with the rule left out, some schedule breaks a promise."""
     bug.leave_out(monkeypatch)
     with pytest.raises(LossError):
-        for _ in every(lambda: bug.story(bug.place, bug.faults), faults=bug.faults, commute=commute):
+        for _ in every(lambda: bug.story(bug.backend, bug.faults), faults=bug.faults, commute=commute):
             pass

@@ -34,62 +34,64 @@ BACKENDS = {"database": SimulatedBackend, "objects": SimulatedObjectStore}
 def each_of(stories: Iterable[Story]) -> pytest.MarkDecorator:
     """Each story on both backends, except that no media is removed from an object store."""
     pairs = [
-        pytest.param(story, place, id=f"{story.__name__}-{name}")
+        pytest.param(story, backend, id=f"{story.__name__}-{name}")
         for story in stories
-        for name, place in BACKENDS.items()
+        for name, backend in BACKENDS.items()
         if (story, name) != (one_collects, "objects")
     ]
-    return pytest.mark.parametrize(("story", "place"), pairs)
+    return pytest.mark.parametrize(("story", "backend"), pairs)
 
 
 def counted(schedules: Iterator[int], record: Callable[[str, Any], None]) -> int:
     counts = list(schedules)
-    record("schedules of two or three stores of snapshots on a place", len(counts))
+    record("schedules of two or three stores of snapshots on a backend", len(counts))
     record("saves and deletes acknowledged in them", sum(counts))
     return len(counts)
 
 
-def run_every(story: Story, place: type[SimulatedBackend], faults: int, record: Callable[[str, Any], None]) -> None:
+def run_every(story: Story, backend: type[SimulatedBackend], faults: int, record: Callable[[str, Any], None]) -> None:
     """Run all of its schedules."""
-    assert counted(every(lambda: story(place, faults), faults=faults, commute=commute), record)
+    assert counted(every(lambda: story(backend, faults), faults=faults, commute=commute), record)
 
 
 @pytest.mark.sampled(every=4)
 @each_of(story for story in STORIES if story is not one_seals_with_media)
-def test_every_schedule_of_two_stores(story: Story, place: type[SimulatedBackend], record_property):
+def test_every_schedule_of_two_stores(story: Story, backend: type[SimulatedBackend], record_property):
     """R6, R13, P17, V1 to V5: all that there are, up to the order of requests that come to the same in either."""
-    run_every(story, place, 0, record_property)
+    run_every(story, backend, 0, record_property)
 
 
 @pytest.mark.sampled(every=2)
 @each_of(SHORT)
-def test_every_schedule_of_two_stores_with_a_fault(story: Story, place: type[SimulatedBackend], record_property):
+def test_every_schedule_of_two_stores_with_a_fault(story: Story, backend: type[SimulatedBackend], record_property):
     """R6, R13, P17, V1 to V5: at each request, one that is refused, lost, late, repeated, or the last."""
-    run_every(story, place, 1, record_property)
+    run_every(story, backend, 1, record_property)
 
 
 @pytest.mark.parametrize(
-    ("story", "place"), [(storm, SimulatedBackend), (storm, SimulatedObjectStore), (storm_of_media, SimulatedBackend)]
+    ("story", "backend"), [(storm, SimulatedBackend), (storm, SimulatedObjectStore), (storm_of_media, SimulatedBackend)]
 )
-def test_schedules_of_three_stores_at_random(story: Story, place: type[SimulatedBackend], record_property):
+def test_schedules_of_three_stores_at_random(story: Story, backend: type[SimulatedBackend], record_property):
     """R6, R13, P17, V1 to V5: three stores, and four requests that go wrong."""
-    assert counted(at_random(lambda: story(place, 4), seeds=range(20), faults=4, calm=0.9), record_property) == 20
+    assert counted(at_random(lambda: story(backend, 4), seeds=range(20), faults=4, calm=0.9), record_property) == 20
 
 
 @pytest.mark.long
 @each_of(story for story in STORIES if story not in (*SHORT, one_seals))
-def test_every_longer_schedule_of_two_stores_with_a_fault(story: Story, place: type[SimulatedBackend], record_property):
+def test_every_longer_schedule_of_two_stores_with_a_fault(
+    story: Story, backend: type[SimulatedBackend], record_property
+):
     """R6, R13, P17, V1 to V5: the longer ones; of the longest, without a fault. ``storm`` has faults beside a sealing."""
-    run_every(story, place, int(story is not one_seals_with_media), record_property)
+    run_every(story, backend, int(story is not one_seals_with_media), record_property)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("story", "place"), [(storm, SimulatedBackend), (storm, SimulatedObjectStore), (storm_of_media, SimulatedBackend)]
+    ("story", "backend"), [(storm, SimulatedBackend), (storm, SimulatedObjectStore), (storm_of_media, SimulatedBackend)]
 )
-def test_many_schedules_of_three_stores_at_random(story: Story, place: type[SimulatedBackend], record_property):
+def test_many_schedules_of_three_stores_at_random(story: Story, backend: type[SimulatedBackend], record_property):
     """R6, R13, P17, V1 to V5: many more, and six requests that go wrong."""
     assert (
-        counted(at_random(lambda: story(place, 6), seeds=range(1000, 2000), faults=6, calm=0.9), record_property)
+        counted(at_random(lambda: story(backend, 6), seeds=range(1000, 2000), faults=6, calm=0.9), record_property)
         == 1000
     )

@@ -57,10 +57,10 @@ class Between(ObjectCells):
 _processes = count(1)
 
 
-def made(place: ObjectStoreBackend, then: Any = None, **options: Any) -> BackendSnapshotStore:
+def made(backend: ObjectStoreBackend, then: Any = None, **options: Any) -> BackendSnapshotStore:
     machine = SimulatedFileSystem()
     machine.random_bytes(64 * next(_processes))  # each has a chance of its own
-    store = BackendSnapshotStore(place, file_system=machine, **options)
+    store = BackendSnapshotStore(backend, file_system=machine, **options)
     store._cells = Between(store._cells, then)
     return store
 
@@ -73,45 +73,45 @@ def test_objects_keep_the_contract(key: bytes | None) -> None:
 
 def test_a_rotation_puts_back_nothing_that_was_saved_meanwhile() -> None:
     """V1: a save between a rotation's read and its put stays."""
-    place, old = ObjectStoreBackend("memory:///x"), snapshot("old")
-    made(place, encryption_key=KEY).save(old)
+    backend, old = ObjectStoreBackend("memory:///x"), snapshot("old")
+    made(backend, encryption_key=KEY).save(old)
     new = snapshot("new", id=old.id)
 
     def then(put: Any) -> bool:
-        made(place, encryption_key=KEY).save(new)
+        made(backend, encryption_key=KEY).save(new)
         return bool(put())
 
-    made(place, then, encryption_key=KEY).rotate_key(OTHER_KEY)
-    assert made(place, encryption_key=OTHER_KEY).load(old.id) == new
+    made(backend, then, encryption_key=KEY).rotate_key(OTHER_KEY)
+    assert made(backend, encryption_key=OTHER_KEY).load(old.id) == new
 
 
 def test_what_the_keys_do_not_open_is_not_replaced() -> None:
     """V1: also if it was saved after the look."""
-    place, one = ObjectStoreBackend("memory:///x"), snapshot("one")
+    backend, one = ObjectStoreBackend("memory:///x"), snapshot("one")
     other = snapshot("other", id=one.id)
 
     def then(put: Any) -> bool:
-        made(place, encryption_key=OTHER_KEY).save(other)
+        made(backend, encryption_key=OTHER_KEY).save(other)
         return bool(put())
 
-    store = made(place, then, encryption_key=KEY)
+    store = made(backend, then, encryption_key=KEY)
     with pytest.raises(DecryptionError):
         store.save(one)
-    assert made(place, encryption_key=OTHER_KEY).load(one.id) == other
+    assert made(backend, encryption_key=OTHER_KEY).load(one.id) == other
 
 
 def test_an_answer_that_is_lost() -> None:
     """R6, V4: a completed change is found; without any answer the outcome is unknown, and no address is shown."""
-    place, one = ObjectStoreBackend("memory:///x"), snapshot("one")
+    backend, one = ObjectStoreBackend("memory:///x"), snapshot("one")
 
     def lost(put: Any) -> bool:
         put()
         raise OutcomeUnknownError("no answer")
 
-    store = made(place, lost, encryption_key=KEY)
+    store = made(backend, lost, encryption_key=KEY)
     store.save(one)
     assert store.load(one.id) == one
-    silent = made(place, encryption_key=KEY, waits_seconds=())
+    silent = made(backend, encryption_key=KEY, waits_seconds=())
     silent._cells.then = lost
     with pytest.raises(BackendError) as told:
         silent.save(snapshot("two"))
@@ -121,14 +121,14 @@ def test_an_answer_that_is_lost() -> None:
 @BOTH
 def test_an_answer_that_is_lost_while_another_process_seals(key: bytes | None) -> None:
     """R6, V4: the snapshot was stored, and is sealed with a key that this one has not. That is unknown to it, and not "nothing was stored"."""
-    place, one = ObjectStoreBackend("memory:///x"), snapshot("one", IMAGE)
+    backend, one = ObjectStoreBackend("memory:///x"), snapshot("one", IMAGE)
 
     def lost(put: Any) -> bool:
         put()
-        made(place, encryption_key=key).rotate_key(OTHER_KEY)
+        made(backend, encryption_key=key).rotate_key(OTHER_KEY)
         raise OutcomeUnknownError("no answer")
 
-    store = made(place, lost, encryption_key=key)
+    store = made(backend, lost, encryption_key=key)
     with pytest.raises(BackendError, match="unknown; the next call finds out") as told:
         store.save(one)
     assert told.value.outcome == "unknown"
@@ -136,14 +136,14 @@ def test_an_answer_that_is_lost_while_another_process_seals(key: bytes | None) -
     for call in (store.save, lambda one: store.load(one.id)):
         with pytest.raises(DecryptionError):  # it is there, and not this one's
             call(one)
-    assert made(place, encryption_key=OTHER_KEY).load(one.id) == one
+    assert made(backend, encryption_key=OTHER_KEY).load(one.id) == one
 
 
 @BOTH
 def test_an_answer_that_is_lost_before_the_server_refuses(key: bytes | None) -> None:
     """R6, V4: a refusal of what is asked next says nothing of what was asked before."""
-    place, one = ObjectStoreBackend("memory:///x"), snapshot("one")
-    store = made(place, encryption_key=key)
+    backend, one = ObjectStoreBackend("memory:///x"), snapshot("one")
+    store = made(backend, encryption_key=key)
 
     def lost(put: Any) -> bool:
         put()
@@ -157,7 +157,7 @@ def test_an_answer_that_is_lost_before_the_server_refuses(key: bytes | None) -> 
     with pytest.raises(BackendError, match="the role may not read") as told:
         store.save(one)
     assert told.value.outcome == "unknown"
-    assert made(place, encryption_key=key).load(one.id) == one
+    assert made(backend, encryption_key=key).load(one.id) == one
 
 
 def test_no_answer_before_the_first_request_means_not_stored() -> None:
@@ -175,33 +175,33 @@ def test_no_answer_before_the_first_request_means_not_stored() -> None:
 
 def test_a_store_that_was_sealed_meanwhile_takes_nothing_in_the_clear() -> None:
     """V5: between two saves, and between the look and the put of one."""
-    place, canary = ObjectStoreBackend("memory:///x"), snapshot("canary", IMAGE)
-    keyless = made(place)
+    backend, canary = ObjectStoreBackend("memory:///x"), snapshot("canary", IMAGE)
+    keyless = made(backend)
     keyless.save(snapshot("one"))
 
     def then(put: Any) -> bool:
-        made(place).rotate_key(KEY)
+        made(backend).rotate_key(KEY)
         return bool(put())
 
     keyless._cells.then = then
     for _ in range(2):
         with pytest.raises(DecryptionError):
             keyless.save(canary)
-    assert made(place, encryption_key=KEY).verify() == []
-    assert made(place, encryption_key=KEY).list() == made(place, encryption_key=KEY).list()
-    for cell in place.cells.list(""):
-        found = place.cells.get(cell.name)
+    assert made(backend, encryption_key=KEY).verify() == []
+    assert made(backend, encryption_key=KEY).list() == made(backend, encryption_key=KEY).list()
+    for cell in backend.cells.list(""):
+        found = backend.cells.get(cell.name)
         assert found is not None
         assert is_mark(found.data) or not is_text(found.data)
 
 
 def test_a_removal_that_comes_late_takes_nothing_that_was_saved_meanwhile() -> None:
     """V1: an object store cannot look at a version when it removes, so nothing is removed there."""
-    place, one = ObjectStoreBackend("memory:///x"), snapshot("one")
-    made(place, encryption_key=KEY).save(one)
-    cells = place.cells
+    backend, one = ObjectStoreBackend("memory:///x"), snapshot("one")
+    made(backend, encryption_key=KEY).save(one)
+    cells = backend.cells
     there = cells.get(f"{one.id}.json")
-    store = made(place, encryption_key=KEY)
+    store = made(backend, encryption_key=KEY)
     store.delete(one.id)
     with pytest.raises(SnapshotNotFoundError):
         store.delete(one.id)
@@ -215,18 +215,18 @@ def test_a_removal_that_comes_late_takes_nothing_that_was_saved_meanwhile() -> N
 
 def test_a_bucket_is_a_directory_of_snapshots(tmp_path: Path) -> None:
     """The bytes are those that a ``FileStore`` writes, under the same names."""
-    place, one = ObjectStoreBackend("memory:///x"), snapshot("one", IMAGE)
-    store, gone = BackendSnapshotStore(place), snapshot("gone")
+    backend, one = ObjectStoreBackend("memory:///x"), snapshot("one", IMAGE)
+    store, gone = BackendSnapshotStore(backend), snapshot("gone")
     store.save(one)
     FileStore(tmp_path / "store").save(one)
     for path in (tmp_path / "store").rglob("*"):
         if path.is_file() and path.name != "lock":
-            found = place.cells.get(str(path.relative_to(tmp_path / "store")))
+            found = backend.cells.get(str(path.relative_to(tmp_path / "store")))
             assert found is not None
             assert found.data == path.read_bytes()
     store.save(gone)
     store.delete(gone.id)  # and so does what stands where nothing is any more
-    mark = place.cells.get(f"{gone.id}.json")
+    mark = backend.cells.get(f"{gone.id}.json")
     assert mark is not None
     (tmp_path / "store" / f"{gone.id}.json").write_bytes(mark.data)
     for each in (store, FileStore(tmp_path / "store")):
@@ -234,7 +234,7 @@ def test_a_bucket_is_a_directory_of_snapshots(tmp_path: Path) -> None:
         with pytest.raises(SnapshotNotFoundError):
             each.load(gone.id)
     with pytest.raises(UnsupportedByBackendError):
-        BackendSnapshotStore(place).collect_media(older_than_seconds=0)
+        BackendSnapshotStore(backend).collect_media(older_than_seconds=0)
 
 
 def test_a_store_by_its_address(tmp_path: Path) -> None:
@@ -268,8 +268,8 @@ def test_postgresql_keeps_the_contract(postgres: PostgresServer, key: bytes | No
 @pytest.mark.long
 def test_media_that_a_save_is_about_to_refer_to_is_not_collected(postgres: PostgresServer) -> None:
     """V2, V3: a save that comes behind the look at snapshots has given its media another version; then the unused goes."""
-    place = PostgresBackend(postgres.schema(), create=True)
-    store, first, second = BackendSnapshotStore(place), snapshot("first", IMAGE), snapshot("second", IMAGE)
+    backend = PostgresBackend(postgres.schema(), create=True)
+    store, first, second = BackendSnapshotStore(backend), snapshot("first", IMAGE), snapshot("second", IMAGE)
     store.save(first)
     store.delete(first.id)
     with store._reading("collect") as files:
@@ -298,7 +298,7 @@ def test_seaweedfs_keeps_the_contract(tmp_path: Path, key: bytes | None) -> None
 
     def make() -> BackendSnapshotStore:
         made.append(1)
-        return BackendSnapshotStore(server.place(f"store-{len(made)}"), encryption_key=key)
+        return BackendSnapshotStore(server.backend(f"store-{len(made)}"), encryption_key=key)
 
     try:
         check_snapshot_store(make)
@@ -306,10 +306,10 @@ def test_seaweedfs_keeps_the_contract(tmp_path: Path, key: bytes | None) -> None
         server.kill()
 
 
-@pytest.mark.parametrize("place", [SimulatedBackend, SimulatedObjectStore])
-def test_what_was_deleted_hides_no_sealing(place: type[SimulatedBackend], tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", [SimulatedBackend, SimulatedObjectStore])
+def test_what_was_deleted_hides_no_sealing(backend: type[SimulatedBackend], tmp_path: Path) -> None:
     """V5, P17, a reported bug: the first eight snapshots were all deleted, so the store saved plaintext and accepted any key."""
-    cells = place()
+    cells = backend()
     sealed = BackendSnapshotStore(cells, encryption_key=KEY)
     ids = [f"{number:08}-0000-4000-8000-000000000000" for number in range(10)]
     for each in ids:
@@ -334,13 +334,13 @@ def test_what_was_deleted_hides_no_sealing(place: type[SimulatedBackend], tmp_pa
 
 def test_media_whose_removal_nobody_answered_may_be_gone() -> None:
     """V4: it said that nothing was stored, and the media was gone."""
-    place = SimulatedBackend()
-    store = BackendSnapshotStore(place, file_system=SimulatedFileSystem())
+    backend = SimulatedBackend()
+    store = BackendSnapshotStore(backend, file_system=SimulatedFileSystem())
     saved = snapshot({"role": "user", "content": [IMAGE]})
     store.save(saved)
     store.delete(saved.id)
     fates = iter([Fate.LOST])
-    place.on_request = lambda request: next(fates, Fate.REFUSED) if request.call == "remove" else None
+    backend.on_request = lambda request: next(fates, Fate.REFUSED) if request.call == "remove" else None
     with pytest.raises(BackendError) as told:
         store.collect_media(older_than_seconds=0)
     assert told.value.outcome == "unknown"
@@ -348,34 +348,34 @@ def test_media_whose_removal_nobody_answered_may_be_gone() -> None:
 
 def test_a_save_that_was_refused_for_its_media_may_be_done_by_a_late_repeat() -> None:
     """V4: a collection took its media, and the request came once more when the media was back. It was told as not stored."""
-    place = SimulatedBackend()
-    store = BackendSnapshotStore(place, file_system=SimulatedFileSystem())
+    backend = SimulatedBackend()
+    store = BackendSnapshotStore(backend, file_system=SimulatedFileSystem())
     saved = snapshot({"role": "user", "content": [IMAGE]})
     store.save(saved)
-    (media,) = [(name, data) for name, data in place.cells.contents.items() if name.startswith("media/")]
+    (media,) = [(name, data) for name, data in backend.cells.contents.items() if name.startswith("media/")]
 
     def refused_and_then_silence(request: BackendRequest) -> Fate | None:
         if request.call != "put" or not request.name.endswith(".json"):
             return None
-        place.cells.set(media[0], None)
-        place.on_request = lambda _: Fate.REFUSED
+        backend.cells.set(media[0], None)
+        backend.on_request = lambda _: Fate.REFUSED
         return Fate.TWICE
 
-    place.on_request = refused_and_then_silence
+    backend.on_request = refused_and_then_silence
     changed = snapshot({"role": "user", "content": [IMAGE]}, id=saved.id, model="another")
     with pytest.raises(BackendError) as told:
         store.save(changed)
     assert told.value.outcome == "unknown"
-    place.on_request = None
-    place.cells.set(*media)
-    place.land()
+    backend.on_request = None
+    backend.cells.set(*media)
+    backend.land()
     assert store.load(saved.id).model == "another"
 
 
-@pytest.mark.parametrize("place", [SimulatedBackend, SimulatedObjectStore])
-def test_a_list_asks_for_nothing_that_was_deleted(place: type[SimulatedBackend]) -> None:
+@pytest.mark.parametrize("backend", [SimulatedBackend, SimulatedObjectStore])
+def test_a_list_asks_for_nothing_that_was_deleted(backend: type[SimulatedBackend]) -> None:
     """A mark is known by its size: it cost every list one request, for ever. What is damaged to that size is for ``verify``."""
-    cells = place()
+    cells = backend()
     store = BackendSnapshotStore(cells, file_system=SimulatedFileSystem())
     kept, *gone = (snapshot("a message", id=f"{number:08}-0000-4000-8000-000000000000") for number in range(4))
     for each in (kept, *gone):
@@ -399,10 +399,10 @@ def test_a_list_asks_for_nothing_that_was_deleted(place: type[SimulatedBackend])
 def test_no_snapshot_that_is_written_has_the_size_of_a_mark() -> None:
     """A list passes over what has that size (49 bytes): the shortest snapshot, of messages of no provider, has more than twice as much."""
     shortest = Snapshot.create(provider="", model="", messages=[], created_at="0001-01-01T00:00:00Z")
-    place = SimulatedBackend()
-    store = BackendSnapshotStore(place, file_system=SimulatedFileSystem())
+    backend = SimulatedBackend()
+    store = BackendSnapshotStore(backend, file_system=SimulatedFileSystem())
     store.save(shortest)
-    (written,) = place.cells.contents.values()
+    (written,) = backend.cells.contents.values()
     store.delete(shortest.id)
-    (mark,) = place.cells.contents.values()
+    (mark,) = backend.cells.contents.values()
     assert len(written) > 2 * len(mark)

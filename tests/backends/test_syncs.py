@@ -30,21 +30,21 @@ Work = Callable[[SimulatedFileSystem], object]
 
 def restored() -> Work:
     """A restored conversation: earlier generations, a key, and all."""
-    place = SimulatedBackend()
-    shipped(with_a_history(KEY), place, with_key=True)
-    return lambda disk: restore(place, ID, BACK, file_system=disk, with_key=True)
+    backend = SimulatedBackend()
+    shipped(with_a_history(KEY), backend, with_key=True)
+    return lambda disk: restore(backend, ID, BACK, file_system=disk, with_key=True)
 
 
 def remains() -> Work:
     """What is left of a conversation whose live generation began behind the damage."""
-    place = SimulatedBackend()
-    with ConversationLibrary(place, file_system=SimulatedFileSystem()).create(
+    backend = SimulatedBackend()
+    with ConversationLibrary(backend, file_system=SimulatedFileSystem()).create(
         id=ID, messages=[user_message("first")]
     ) as store:
         store.append_message(user_message("second"))
         store.replace_transcript([user_message("summary")])
-    place.set_object(ID, "s/2", place.object(ID, "s/2").replace(b"second", b"secone"))
-    return lambda disk: write_damaged(disk, BACK, ID, place.read(ID), None)
+    backend.set_object(ID, "s/2", backend.object(ID, "s/2").replace(b"second", b"secone"))
+    return lambda disk: write_damaged(disk, BACK, ID, backend.read(ID), None)
 
 
 def made_by(work: Work, patch: pytest.MonkeyPatch, do: Callable[[Site], bool]) -> dict[str, bytes]:
@@ -102,14 +102,14 @@ def test_every_sync_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_sync_of_a_folder_that_continues_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """P5: those of the archive, of a transcript before its name, and of the metadata. Another that is left out shows when the call is cut off."""
-    place = SimulatedBackend()
-    first, *_ = every_moment(place, KEY)
+    backend = SimulatedBackend()
+    first, *_ = every_moment(backend, KEY)
 
     def left(do: Callable[[Site], bool]) -> dict[str, bytes]:
         disk = first.copy()
         with monkeypatch.context() as within:
             syncing(within, do)
-            restore(place, ID, FOLDER, file_system=disk, with_key=True)
+            restore(backend, ID, FOLDER, file_system=disk, with_key=True)
         return files_in(disk.worst_power_failure(), FOLDER)
 
     made: set[Site] = set()

@@ -110,32 +110,32 @@ def test_a_snapshot_is_not_stored_where_nobody_listens(port: int) -> None:
 
 def test_a_store_of_snapshots_that_goes_silent_is_not_empty_and_not_plain() -> None:
     """It was listed, then stops answering: no snapshot is left out, no key is accepted, and no plaintext is saved."""
-    place, one = SimulatedBackend(), snapshot("one")
-    BackendSnapshotStore(place, file_system=SimulatedFileSystem()).save(one)
-    store = BackendSnapshotStore(place, file_system=SimulatedFileSystem())
+    backend, one = SimulatedBackend(), snapshot("one")
+    BackendSnapshotStore(backend, file_system=SimulatedFileSystem()).save(one)
+    store = BackendSnapshotStore(backend, file_system=SimulatedFileSystem())
     for silent, calls in (
         (f"{one.id}.json", (store.list, store.opens, store.verify, lambda: store.load(one.id))),
         ("sealing", (lambda: store.save(snapshot("two")),)),
         (f"{one.id}.json", (lambda: store.save(snapshot("two")),)),
     ):
-        place.on_request = lambda request: Fate.REFUSED if (request.call, request.name) == ("get", silent) else None  # noqa: B023
+        backend.on_request = lambda request: Fate.REFUSED if (request.call, request.name) == ("get", silent) else None  # noqa: B023
         for call in calls:
             with pytest.raises(BackendError):
                 call()
-    place.on_request = None
+    backend.on_request = None
     assert [summary.id for summary in store.list()] == [one.id]
 
 
 def test_a_server_that_has_answered_before_is_worth_half_a_minute() -> None:
     """R6: it restarts. A write is stored if it comes back in time, otherwise known not to be: the next call continues."""
     waited: list[float] = []
-    place, all_of_them = SimulatedBackend(), len(WAITS_SECONDS)
-    log = placed(place, sleep=waited.append)
+    backend, all_of_them = SimulatedBackend(), len(WAITS_SECONDS)
+    log = placed(backend, sleep=waited.append)
     log.initialize()
-    place.on_request = Fates(*[UNHEARD_AGAIN] * all_of_them)
+    backend.on_request = Fates(*[UNHEARD_AGAIN] * all_of_them)
     log.append_message({"n": 1})
     assert sum(waited) == pytest.approx(HALF_A_MINUTE)
-    place.on_request = Fates(*[UNHEARD_AGAIN] * (all_of_them + 1))
+    backend.on_request = Fates(*[UNHEARD_AGAIN] * (all_of_them + 1))
     with pytest.raises(BackendError, match="nobody there") as told:
         log.append_message({"n": 2})
     assert told.value.outcome == "not stored"
@@ -146,14 +146,14 @@ def test_a_server_that_has_answered_before_is_worth_half_a_minute() -> None:
 
 def test_what_was_sent_once_stays_unknown() -> None:
     """R6: an answer was lost, and then the server was unreachable: the write may be stored, and here it is."""
-    place = SimulatedBackend()
-    log = placed(place, sleep=lambda _: None)
+    backend = SimulatedBackend()
+    log = placed(backend, sleep=lambda _: None)
     log.initialize()
-    place.on_request = Fates(Fate.LOST, *[UNHEARD] * 100)
+    backend.on_request = Fates(Fate.LOST, *[UNHEARD] * 100)
     with pytest.raises(BackendError) as told:
         log.append_message({"n": 1})
     assert told.value.outcome == "unknown"
-    place.on_request = None
+    backend.on_request = None
     log.append_message({"n": 2})
     assert log.get_messages() == [{"n": 1}, {"n": 2}]
     assert log.outcome(told.value) is True
@@ -161,20 +161,22 @@ def test_what_was_sent_once_stays_unknown() -> None:
 
 def test_what_a_server_says_of_a_write_that_it_did_not_do_is_told() -> None:
     """The incident: the disk of a server was full, and it said so at each attempt. What was told was that no answer came in time."""
-    place, full = SimulatedBackend(), OutcomeUnknownError("the server did not do it now (DiskFull, SQLSTATE 53100)")
-    log = placed(place, sleep=lambda _: None)
+    backend, full = SimulatedBackend(), OutcomeUnknownError("the server did not do it now (DiskFull, SQLSTATE 53100)")
+    log = placed(backend, sleep=lambda _: None)
     log.initialize()
-    place.on_request = lambda request: Fates(full)(request) if request.call == "put" else None  # it reads as ever
+    backend.on_request = lambda request: Fates(full)(request) if request.call == "put" else None  # it reads as ever
     with pytest.raises(BackendError, match="DiskFull") as told:
         log.append_message({"n": 1})
     assert told.value.outcome == "unknown"
-    place.on_request = Fates(*[Fate.LOST] * 100)  # nothing is said any more
+    backend.on_request = Fates(*[Fate.LOST] * 100)  # nothing is said any more
     with pytest.raises(BackendError) as silent:
         log.append_message({"n": 2})
     assert "DiskFull" not in str(silent.value)
-    place.on_request = lambda request: Fates(full)(request) if request.call == "put_key" else None
+    backend.on_request = lambda request: Fates(full)(request) if request.call == "put_key" else None
     with pytest.raises(BackendError, match="DiskFull"):
-        KeyCell(place, str(uuid4()), WAITS_SECONDS, lambda _: None, "simulated/x").replace(b"new", None, "put the key")
+        KeyCell(backend, str(uuid4()), WAITS_SECONDS, lambda _: None, "simulated/x").replace(
+            b"new", None, "put the key"
+        )
 
 
 @for_each(
@@ -190,9 +192,9 @@ def test_what_a_server_says_of_a_write_that_it_did_not_do_is_told() -> None:
 )
 def test_a_key_that_was_not_sent_is_not_stored(fates: list[Fate | Exception], outcome: str, seconds: float) -> None:
     """Y2: of a rotation whose put was never sent nothing came; where one answer was lost, either key may stand there."""
-    place, waited = SimulatedBackend(), list[float]()
-    cell = KeyCell(place, str(uuid4()), WAITS_SECONDS, waited.append, "simulated/x")
-    place.on_request = Fates(*fates)
+    backend, waited = SimulatedBackend(), list[float]()
+    cell = KeyCell(backend, str(uuid4()), WAITS_SECONDS, waited.append, "simulated/x")
+    backend.on_request = Fates(*fates)
     with pytest.raises(BackendError) as told:
         cell.replace(b"new", None, "put the key beside the conversation")
     assert told.value.outcome == outcome
@@ -203,9 +205,9 @@ def test_a_bucket_that_has_answered_is_asked_again_by_its_client(port: int) -> N
     """B3: from then on its client repeats a request by itself, so what failed at last may have been done before."""
     with Loopback(on_request=lambda ask: Answer(404)) as server:
         options = {"region": "x", "access_key_id": "A", "secret_access_key": "B"}
-        place = ObjectStoreBackend("s3://bucket/agents", endpoint=server.endpoint, **options)
+        backend = ObjectStoreBackend("s3://bucket/agents", endpoint=server.endpoint, **options)
         with pytest.raises(BackendError):
-            place.put(str(uuid4()), 1, b"", b"")
+            backend.put(str(uuid4()), 1, b"", b"")
     with pytest.raises(OutcomeUnknownError) as told:
-        place.put(str(uuid4()), 1, b"", b"")
+        backend.put(str(uuid4()), 1, b"", b"")
     assert not isinstance(told.value, BackendUnreachableError)

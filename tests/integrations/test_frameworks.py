@@ -87,11 +87,11 @@ def test_theirs(framework: Framework, tmp_path: Path, record_property: Note) -> 
     record_property(f"tests of {framework.name} that passed with our store", THEIRS[framework.name].passed)
 
 
-def test_theirs_on_a_place(tmp_path: Path, record_property: Note) -> None:
-    """The same tests of OpenAI's Agents SDK pass when our session is on a place, and no others fail."""
+def test_theirs_on_a_backend(tmp_path: Path, record_property: Note) -> None:
+    """The same tests of OpenAI's Agents SDK pass when our session is on a backend, and no others fail."""
     (framework,) = (each for each in FRAMEWORKS if each.name == "openai-agents")
-    run_theirs(framework, tmp_path, TRANSCRIPT_STORE_ON_A_PLACE="1")
-    record_property(f"tests of {framework.name} that passed with our store on a place", THEIRS[framework.name].passed)
+    run_theirs(framework, tmp_path, TRANSCRIPT_STORE_ON_A_BACKEND="1")
+    record_property(f"tests of {framework.name} that passed with our store on a backend", THEIRS[framework.name].passed)
 
 
 def run_theirs(framework: Framework, tmp_path: Path, **environ: str) -> None:

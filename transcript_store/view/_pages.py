@@ -141,7 +141,7 @@ def write_page(
 ) -> WrittenPage:
     """Write the page of a conversation into a file, or to a binary stream.
 
-    Instead of a folder it takes a store that is loaded, with its keys: so it writes the page of a conversation on a place.
+    Instead of a folder it takes a store that is loaded, with its keys: so it writes the page of a conversation on a backend.
 
     The file is readable by its owner alone, and complete before it has its name. A page of this function is replaced. Missing
     folders are made. The page of a sealed conversation is plain, like every other one.

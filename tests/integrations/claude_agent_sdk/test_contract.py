@@ -41,26 +41,26 @@ def test_the_contract_of_integrations(bench):
     check_integration(bench)
 
 
-@pytest.mark.parametrize("make_place", [SimulatedBackend, SimulatedObjectStore])
-def test_the_contract_of_integrations_on_a_place(make_place):
-    """I1 to I10: no call of the SDK sees that the conversation is on a place, which one process has in memory."""
-    place = make_place()
-    check_integration(Bench, backend=lambda: place, is_shared=False)
+@pytest.mark.parametrize("make_backend", [SimulatedBackend, SimulatedObjectStore])
+def test_the_contract_of_integrations_on_a_backend(make_backend):
+    """I1 to I10: no call of the SDK sees that the conversation is on a backend, which one process has in memory."""
+    backend = make_backend()
+    check_integration(Bench, backend=lambda: backend, is_shared=False)
 
 
 @pytest.mark.parametrize("keys", [{}, {"encryption_key": b"k" * 32}])
-@pytest.mark.parametrize("make_place", [None, SimulatedBackend, SimulatedObjectStore])
-def test_the_kit_of_the_sdk_in_one_library(make_place, keys, tmp_path):
-    """All fourteen of its contracts, where all projects are in one library: in a directory or on a place, and sealed."""
+@pytest.mark.parametrize("make_backend", [None, SimulatedBackend, SimulatedObjectStore])
+def test_the_kit_of_the_sdk_in_one_library(make_backend, keys, tmp_path):
+    """All fourteen of its contracts, where all projects are in one library: in a directory or on a backend, and sealed."""
 
     def store():
-        place = tempfile.mkdtemp(dir=tmp_path) if make_place is None else make_place()
+        place = tempfile.mkdtemp(dir=tmp_path) if make_backend is None else make_backend()
         return TranscriptSessionStore(ConversationLibrary(place, **keys))
 
     anyio.run(run_session_store_conformance, store)
 
 
-def test_a_key_on_a_place_has_more_than_one_life():
+def test_a_key_on_a_backend_has_more_than_one_life():
     """An id that was deleted stays deleted there: what is appended under its key afterwards is found, listed and deleted like the first."""
     store = TranscriptSessionStore(ConversationLibrary(SimulatedBackend()))
     of_an_agent = {**KEY, "subpath": "subagents/a"}

@@ -72,31 +72,31 @@ def test_the_contract_of_integrations():
     check_integration(Bench)
 
 
-@pytest.mark.parametrize("make_place", [SimulatedBackend, SimulatedObjectStore])
-def test_the_contract_of_integrations_on_a_place(make_place):
-    """I1 to I10: no call of a framework sees that the conversation is on a place, which one process has in memory."""
-    place = make_place()
-    check_integration(Bench, backend=lambda: place, is_shared=False)
+@pytest.mark.parametrize("make_backend", [SimulatedBackend, SimulatedObjectStore])
+def test_the_contract_of_integrations_on_a_backend(make_backend):
+    """I1 to I10: no call of a framework sees that the conversation is on a backend, which one process has in memory."""
+    backend = make_backend()
+    check_integration(Bench, backend=lambda: backend, is_shared=False)
 
 
 @pytest.mark.parametrize("change", ["clear", "compact", "pop", "add"])
-def test_a_change_on_a_place_that_another_got_in_front_of(change):
+def test_a_change_on_a_backend_that_another_got_in_front_of(change):
     """Another process writes in front of each of our first puts: the call is made again, and nobody is told, and nothing lost."""
-    place = SimulatedBackend()
-    session = TranscriptSession("user-1", ConversationLibrary(place))
+    backend = SimulatedBackend()
+    session = TranscriptSession("user-1", ConversationLibrary(backend))
     asyncio.run(fill(session, [1, 2]))
     name, others = os.path.basename(session.directory), [3, 4, 5]
 
     def in_front(request):
         if request.call == "put" and others:
-            place.on_request = None
-            with ConversationLibrary(place).store(name, hold_lock=False) as other:
+            backend.on_request = None
+            with ConversationLibrary(backend).store(name, hold_lock=False) as other:
                 other.load()
                 other.append_message(item(others.pop(0)))
-            place.on_request = in_front
+            backend.on_request = in_front
 
     async def scenario():
-        place.on_request = in_front
+        backend.on_request = in_front
         if change == "clear":
             await session.clear_session()
             assert await session.get_items() == []
@@ -123,7 +123,7 @@ def test_a_change_on_a_place_that_another_got_in_front_of(change):
     session.close()
 
 
-def test_what_a_place_cannot_do_is_refused_when_the_session_is_made():
+def test_what_a_backend_cannot_do_is_refused_when_the_session_is_made():
     """What is cleared stays in its slots."""
     with pytest.raises(ValueError, match="keep_cleared must be True on a backend"):
         TranscriptSession("user-1", ConversationLibrary(SimulatedBackend()), keep_cleared=False)
@@ -131,12 +131,12 @@ def test_what_a_place_cannot_do_is_refused_when_the_session_is_made():
 
 def test_what_a_library_takes_out_is_taken_out():
     """P22: a library that keeps secrets out keeps them out of a session too, which is told nothing of them."""
-    place = SimulatedBackend()
-    session = TranscriptSession("user-1", ConversationLibrary(place, redact=SecretRedactor()))
+    backend = SimulatedBackend()
+    session = TranscriptSession("user-1", ConversationLibrary(backend, redact=SecretRedactor()))
     asyncio.run(session.add_items([{"role": "user", "content": f"use {SECRET}"}]))
     assert asyncio.run(session.get_items()) == [{"role": "user", "content": "use [redacted:github-token]"}]
     session.close()
-    assert not [piece for piece in place.read(os.path.basename(session.directory)) if SECRET.encode() in piece.data]
+    assert not [piece for piece in backend.read(os.path.basename(session.directory)) if SECRET.encode() in piece.data]
 
 
 async def fill(session, *batches):

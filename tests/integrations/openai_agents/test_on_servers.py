@@ -31,7 +31,7 @@ def test_the_contract_of_integrations_on_an_object_store(tmp_path):
     """I1 to I10 on SeaweedFS. (What I11 forks cannot use the client of an object store, and is refused.)"""
     server = seaweedfs(tmp_path)
     try:
-        check_integration(Bench, backend=lambda: server.place("agents"), is_shared=False)
+        check_integration(Bench, backend=lambda: server.backend("agents"), is_shared=False)
     finally:
         server.kill()
 

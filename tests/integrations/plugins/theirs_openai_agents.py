@@ -1,7 +1,7 @@
 """A plugin for the tests of OpenAI's Agents SDK: where they say ``SQLiteSession``, they get ours.
 
 It runs in the environment of that SDK, in front of its tests. ``:memory:``, which is their default, is a new folder. With
-``TRANSCRIPT_STORE_ON_A_PLACE`` set, what they name as a file is a place in memory, and so is ``:memory:``.
+``TRANSCRIPT_STORE_ON_A_BACKEND`` set, what they name as a file is a backend in memory, and so is ``:memory:``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from transcript_store import ConversationLibrary
 from transcript_store.integrations.openai_agents import TranscriptSession
 from transcript_store.testing import SimulatedBackend
 
-_ON_A_PLACE = "TRANSCRIPT_STORE_ON_A_PLACE" in os.environ
+_ON_A_BACKEND = "TRANSCRIPT_STORE_ON_A_BACKEND" in os.environ
 _libraries: defaultdict[str, ConversationLibrary] = defaultdict(lambda: ConversationLibrary(SimulatedBackend()))
 _theirs_takes = TranscriptSession.__init__
 
@@ -27,7 +27,7 @@ _theirs_takes = TranscriptSession.__init__
 @wraps(_theirs_takes)
 def _init(self: Any, session_id: str, db_path: Any = ":memory:", *_: Any, session_settings: Any = None) -> None:
     directory: Any
-    if _ON_A_PLACE:
+    if _ON_A_BACKEND:
         directory = ConversationLibrary(SimulatedBackend()) if str(db_path) == ":memory:" else _libraries[str(db_path)]
     else:
         directory = tempfile.mkdtemp() if str(db_path) == ":memory:" else db_path

@@ -61,11 +61,11 @@ def test_the_contract_of_integrations():
     check_integration(Bench)
 
 
-@pytest.mark.parametrize("make_place", [SimulatedBackend, SimulatedObjectStore])
-def test_the_contract_of_integrations_on_a_place(make_place):
-    """I1 to I10: no call of a framework sees that the conversation is on a place, which one process has in memory."""
-    place = make_place()
-    check_integration(Bench, backend=lambda: place, is_shared=False)
+@pytest.mark.parametrize("make_backend", [SimulatedBackend, SimulatedObjectStore])
+def test_the_contract_of_integrations_on_a_backend(make_backend):
+    """I1 to I10: no call of a framework sees that the conversation is on a backend, which one process has in memory."""
+    backend = make_backend()
+    check_integration(Bench, backend=lambda: backend, is_shared=False)
 
 
 def test_a_history_comes_back_by_itself(history):

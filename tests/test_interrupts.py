@@ -26,9 +26,20 @@ from typing import Any
 import pytest
 
 import transcript_store
+from tests.kit.cases import for_each
 from tests.kit.interruption import Interruption, every_line
 from tests.kit.machines import HASTY
-from transcript_store import ConversationNotFoundError, ConversationStore, FileStore, Repair, Snapshot, repair, verify
+from transcript_store import (
+    ConversationChangedError,
+    ConversationNotFoundError,
+    ConversationStore,
+    FileStore,
+    Repair,
+    Snapshot,
+    repair,
+    verify,
+)
+from transcript_store._conversation.shared_writer import SharedWriter
 from transcript_store._conversation.writer import Writer
 from transcript_store._snapshots import file_store
 from transcript_store.testing import FileSystemCall, SimulatedFileSystem
@@ -402,6 +413,59 @@ def test_a_failed_sync_that_nobody_heard_of(monkeypatch):
     after = ConversationStore("/c", file_system=disk.worst_power_failure())
     after.load()
     assert after.get_messages()[-1] == {"n": 2}
+
+
+def refused_at(store: ConversationStore, head: str) -> None:
+    with pytest.raises(ConversationChangedError):
+        store.append_message({"n": 4}, if_head=head)
+
+
+def shown_at_once(store: ConversationStore, head: str) -> None:
+    assert store.get_messages() == [*OLD, NEW]
+
+
+THE_NEXT_CALL: dict[str, tuple[Callable[[ConversationStore, str], object], list[Any]]] = {
+    "append_message": (lambda store, head: store.append_message({"n": 4}), [*OLD, NEW, {"n": 4}]),
+    "append_message, if_head": (refused_at, [*OLD, NEW]),
+    "get_messages": (shown_at_once, [*OLD, NEW]),
+    "retract": (lambda store, head: store.retract(), OLD),
+    "retract_turn": (lambda store, head: store.retract_turn(), OLD),
+    "replace_transcript": (lambda store, head: store.replace_transcript(OLD), OLD),
+    "keep_records": (lambda store, head: store.keep_records([1, 4]), [OLD[0], NEW]),
+    "update_metadata": (lambda store, head: store.update_metadata(model="new"), [*OLD, NEW]),
+    "purge_quarantine": (lambda store, head: store.purge_quarantine(), [*OLD, NEW]),
+    "delete_generation": (lambda store, head: store.delete_generation(0), [*OLD, NEW]),
+}
+
+
+@for_each("name", THE_NEXT_CALL)
+def test_an_append_and_both_attempts_to_end_it_are_interrupted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P21: three signals in one call leave the lock taken; the next call works on what is stored, not on what memory has."""
+    operate, left = THE_NEXT_CALL[name]
+    disk = SimulatedFileSystem()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def at_the_sync(call: FileSystemCall) -> None:
+        if call.name == "sync_data":
+            interrupt()
+
+    with ConversationStore("chat", file_system=disk, hold_lock=False) as store:
+        store.initialize(provider="claude", messages=OLD)
+        store.keep_records([1, 2, 3], features=["retract"])
+        head = store.head
+        disk.on_call = at_the_sync
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(SharedWriter, "end_call", interrupt)
+            store.append_message(NEW)
+        disk.on_call = None
+        operate(store, head)
+        assert store.get_messages() == left
+    with ConversationStore("chat", file_system=disk, read_only=True) as after:
+        after.load()
+        assert (after.get_messages(), after.recovery) == (left, None)
+    assert verify("chat", file_system=disk).is_intact
 
 
 # ---- stores of snapshots ---------------------------------------------------------------------------------------------

@@ -454,6 +454,38 @@ def test_what_a_killed_process_left_is_swept_and_never_listed() -> None:
     assert count > 30
 
 
+def test_a_stage_that_cannot_be_removed_disturbs_no_call() -> None:
+    """A3: what is asked for is done, and the next call tries to remove it again."""
+    disk, library = on_a_disk()
+    ends: list[str] = []
+
+    def kill(call: FileSystemCall) -> None:
+        if ends or call.name == "rename":
+            ends.append(call.name)
+            raise SimulatedStop
+
+    with pytest.raises(SimulatedStop), library.group() as group:
+        group.add(id=A, messages=SAID)
+        disk.on_call = kill
+    disk = disk.kill_process()
+    library = ConversationLibrary("/library", file_system=disk)
+
+    def refuse(call: FileSystemCall) -> None:
+        if call.name == "unlink" and "/.stage-" in call.path:
+            raise PermissionError(errno.EACCES, "it belongs to another user")
+
+    disk.on_call = refuse
+    library.create(id=C).close()
+    library.delete(C)
+    with library.group() as group:
+        group.add(id=B)
+    assert [path for path in disk.tree() if "/.stage-" in path]
+    disk.on_call = None
+    library.delete(B)
+    assert not [path for path in disk.tree() if "/.stage-" in path]
+    assert not library.list()
+
+
 def test_the_stage_of_a_live_process_is_left_unchanged(library: ConversationLibrary) -> None:
     """A3: others create, delete and list meanwhile."""
 

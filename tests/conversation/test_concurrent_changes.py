@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import errno
 import json
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 
 import pytest
 
@@ -34,7 +37,7 @@ from transcript_store import (
     StorageError,
 )
 from transcript_store.hints import Hint
-from transcript_store.testing import FileSystemCall, SimulatedFileSystem
+from transcript_store.testing import FileSystemCall, SimulatedFileSystem, SimulatedStop
 
 METADATA = f"{CHAT}/metadata.json"
 
@@ -122,6 +125,53 @@ def test_a_writer_without_its_lock_file_changes_nothing(change: Callable[[Conver
             change(store)
         assert told.value.hint is Hint.RELOAD
         assert disk.tree() == before
+
+
+def create_while_another_does(look: int, stop: int) -> tuple[str, bool]:
+    """Before call ``look`` of a create another process begins the same one, and is paused before its call ``stop``.
+
+    Returns how the create ended, and whether it came to that call. A conversation that is said to be there is there.
+    """
+    disk = SimulatedFileSystem()
+    disk.make_directory(disk.open_directory("/"), "chats")
+    other, seen, others = disk.another_process(), count(1), count(1)
+
+    def pause(call: FileSystemCall) -> None:
+        if next(others) >= stop:
+            raise SimulatedStop
+
+    def begin(call: FileSystemCall) -> None:
+        if next(seen) == look:
+            other.on_call = pause
+            with suppress(SimulatedStop):
+                ConversationStore(CHAT, file_system=other).initialize(messages=SAID)
+
+    disk.on_call = begin
+    how = "created"
+    try:
+        ConversationStore(CHAT, file_system=disk, lock_timeout_seconds=0).initialize(messages=SAID)
+    except ConversationLockedError:
+        how = "locked"
+    except ConversationExistsError as error:
+        how = "exists" if TRANSCRIPT in disk.tree() else f"{look}, {stop}: {error}"
+    return how, next(seen) > look
+
+
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
+def test_two_processes_create_one_conversation(step: int) -> None:
+    """P9: wherever one is when the other looks, that one waits, creates it, or says that there is one to load.
+
+    The report: two agents began one run, and one of them was told of a symbolic link that led nowhere.
+    """
+    ended: Counter[str] = Counter()
+    for stop in range(1, 60, step):
+        for look in count(1):
+            how, came_there = create_while_another_does(look, stop)
+            if not came_there:
+                break
+            ended[how] += 1
+    assert ended.keys() == {"created", "locked", "exists"}
+    assert min(ended.values()) > 30 / step
 
 
 def test_between_two_commits_of_a_call_the_file_is_looked_at_again() -> None:

@@ -15,6 +15,7 @@ damaged for a moment. Consistency of the files, which load, list, verify, repair
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
@@ -193,9 +194,12 @@ def _dangling_link(files: FileSystem, path: str) -> str | None:
     parent, _, name = path.rpartition("/")
     try:
         with Folder.open(files, parent or "/") as folder:
-            return "there is a symbolic link that leads nowhere" if folder.status(name) is not None else None
+            status = folder.status(name)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    # Anything else was made meanwhile, perhaps by a process that creates the conversation: the caller meets it itself.
+    is_link = status is not None and stat.S_ISLNK(status.st_mode)
+    return "there is a symbolic link that leads nowhere" if is_link else None
 
 
 def occupant_of(folder: Folder) -> str | None:

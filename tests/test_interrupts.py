@@ -440,7 +440,7 @@ THE_NEXT_CALL: dict[str, tuple[Callable[[ConversationStore, str], object], list[
 
 @for_each("name", THE_NEXT_CALL)
 def test_an_append_and_both_attempts_to_end_it_are_interrupted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P21: three signals in one call leave the lock taken; the next call works on what is stored, not on what memory has."""
+    """P21: three signals in one call leave the lock taken; the next call reads the transcript again before it works."""
     operate, left = THE_NEXT_CALL[name]
     disk = SimulatedFileSystem()
 

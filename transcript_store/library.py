@@ -120,8 +120,8 @@ class ConversationLibrary:
     UUID. It is checked before it becomes part of a path. Several processes may use one library at the same time.
 
     Args:
-        directory: the library's folder, or a backend (``transcript_store.backends``); docs/backends.md says what is
-            different there.
+        directory: the library's folder, or a backend (``transcript_store.backends``); docs/backends.md lists the
+            differences.
         redact: what the conversations are opened and created with (:class:`ConversationStore`), unless the call gives
             another one. A fork is a copy of the stored records.
         encryption_key: the key that the conversations are sealed with (:class:`ConversationStore`), unless the call

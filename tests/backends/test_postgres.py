@@ -210,7 +210,7 @@ def test_nothing_is_put_into_what_is_just_being_expunged(
     backend.put_summary(
         StoredSummary(one, "2026-11-24T00:00:00.000000Z", 4, b'{"metadata":{"system_prompt":"secret"}}')
     )
-    assert backend.summaries() == []  # and no late summary brings back what was forgotten
+    assert backend.summaries() == []  # a late summary does not bring the conversation back
 
 
 def until_somebody_waits(sql: psycopg.Connection[Any]) -> None:

@@ -1,6 +1,6 @@
 """Sealed conversations on a backend: what it and who runs it see of them, what can be done unseen, and their keys.
 
-A backend is more often somebody else's machine than a disk is. So everything that reaches it is looked through here, everything that can be done to
+A backend often runs on another party's machine. So these tests search everything that reaches it; everything that can be done to
 slots without the key is done, and each request of each operation is lost, late, repeated, or the last thing that its process did.
 """
 

@@ -130,7 +130,7 @@ def test_a_writer_without_its_lock_file_changes_nothing(change: Callable[[Conver
 def create_while_another_does(look: int, stop: int) -> tuple[str, bool]:
     """Before call ``look`` of a create another process begins the same one, and is paused before its call ``stop``.
 
-    Returns how the create ended, and whether it came to that call. A conversation that is said to be there is there.
+    Returns how the create ended, and whether it reached that call. If it says "exists", there is a conversation to load.
     """
     disk = SimulatedFileSystem()
     disk.make_directory(disk.open_directory("/"), "chats")
@@ -159,15 +159,15 @@ def create_while_another_does(look: int, stop: int) -> tuple[str, bool]:
 
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
 def test_two_processes_create_one_conversation(step: int) -> None:
-    """P9: wherever one is when the other looks, that one waits, creates it, or says that there is one to load.
+    """P9: at every pair of moments the create succeeds, meets the lock, or reports a conversation that can be loaded.
 
-    The report: two agents began one run, and one of them was told of a symbolic link that led nowhere.
+    A framework's test began one run in two stores, and one of them reported a symbolic link that leads nowhere.
     """
     ended: Counter[str] = Counter()
     for stop in range(1, 60, step):
         for look in count(1):
-            how, came_there = create_while_another_does(look, stop)
-            if not came_there:
+            how, reached = create_while_another_does(look, stop)
+            if not reached:
                 break
             ended[how] += 1
     assert ended.keys() == {"created", "locked", "exists"}

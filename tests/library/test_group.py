@@ -455,7 +455,7 @@ def test_what_a_killed_process_left_is_swept_and_never_listed() -> None:
 
 
 def test_a_stage_that_cannot_be_removed_disturbs_no_call() -> None:
-    """A3: what is asked for is done, and the next call tries to remove it again."""
+    """A3: each call does its work, and the next one tries to remove the stage again."""
     disk, library = on_a_disk()
     ends: list[str] = []
 

@@ -1,7 +1,7 @@
 """Conversations on a backend instead of a disk: a log of slots, each written once by the backend's own conditional write.
 
 A ``Backend`` is the interface to PostgreSQL or an object store, and ``ConversationLibrary(backend)`` is the library on
-it. The core never imports this folder. docs/backends.md says what is different there.
+it. The core never imports this folder. docs/backends.md lists the differences.
 
 .. code-block:: python
 
